@@ -1,0 +1,88 @@
+"""One forward pass of the model: what goes in and what comes out. The scheduler's plan becomes a StepBatch;
+`runner.Runner` is the only one that turns it into tensors.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_SIZE = 32
+"""Tokens per KV block; what OpenVINO's paged attention uses on CPUs."""
+CANDIDATES = 64
+"""Best logits per row that the graph hands out beside the full rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBatch:
+    """T tokens of S sequences, of which R rows are sampled. Sequences lie one after the other."""
+
+    token_ids: NDArray[np.int64]
+    """[T]"""
+    positions: NDArray[np.int64]
+    """[T] index of each token in its own sequence."""
+    past_lens: NDArray[np.int32]
+    """[S] tokens of each sequence that the KV blocks hold already."""
+    subsequence_begins: NDArray[np.int32]
+    """[S + 1] offsets into token_ids."""
+    block_indices: NDArray[np.int32]
+    """[sum of blocks] the sequences' block tables, one after the other."""
+    block_indices_begins: NDArray[np.int32]
+    """[S + 1] offsets into block_indices."""
+    max_context_len: int
+    """Longest past + new of any sequence."""
+    sample_rows: NDArray[np.int64]
+    """[R] indices into token_ids whose logits are wanted."""
+    inverse_temperature: NDArray[np.float32]
+    """[R] scales the logits before the log-sum-exp that the graph computes (1 for greedy rows)."""
+
+
+class StepOutput(Protocol):
+    """The result of a step. All views are valid until the next step only."""
+
+    @property
+    def candidate_ids(self) -> NDArray[np.int32]:
+        """[R, CANDIDATES] ids of the best tokens, best first (ties: lowest id first is not promised)."""
+        ...
+
+    @property
+    def candidate_logits(self) -> NDArray[np.float32]:
+        """[R, CANDIDATES] their raw logits, untouched by the temperature."""
+        ...
+
+    @property
+    def log_sum_exp(self) -> NDArray[np.float32]:
+        """[R] log of the sum over the vocabulary of exp(logit * inverse_temperature)."""
+        ...
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """[R, vocab_size] full rows, without a copy. Read-only."""
+        ...
+
+
+class Runner(Protocol):
+    """A loaded model with its KV blocks."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Columns of the logits."""
+        ...
+
+    @property
+    def block_count(self) -> int:
+        """KV blocks that exist."""
+        ...
+
+    def step(self, batch: StepBatch) -> StepOutput:
+        """Run the model once. Raises EngineFailure."""
+        ...
+
+    def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy block contents (source, target) before the next step: copy-on-write of shared partial blocks."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...
