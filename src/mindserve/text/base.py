@@ -22,6 +22,11 @@ class Tokenizer(Protocol):
         """`bos_token`, `eos_token`, ... as templates expect them."""
         ...
 
+    @property
+    def template_defaults(self) -> Mapping[str, bool]:
+        """Template variables that the weight files set (`enable_thinking`, `thinking`); a request's own win."""
+        ...
+
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """Token ids of `text`; special tokens written in the text become their ids."""
         ...
