@@ -108,6 +108,7 @@ class ChatClient:
     async def start(self, messages: Sequence[dict[str, Any]]) -> StreamReader:
         """Send the conversation, come back at once."""
         address = urlsplit(self.url)
+        assert address.hostname is not None and address.port is not None
         request = self._request(messages, address.netloc)
         _, reader = await asyncio.get_running_loop().create_connection(
             lambda: StreamReader(request), address.hostname, address.port

@@ -10,10 +10,10 @@ import argparse
 import json
 import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bench.contenders import Contender, HttpContender, Load, WorkerContender, idle_load, start_worker
+from bench.contenders import Contender, HttpContender, Load, WorkerContender, idle_load, start_genai, start_offline
 from bench.figures import Figures, medians
 from bench.prompts import Words
 from bench.results import rival_versions, save, versions
@@ -78,12 +78,12 @@ def start_all(contenders: list[Contender], arguments: argparse.Namespace, words:
         server = start_llama_cpp(arguments.llama_cpp_model, log=logs / "llama.log", slots=slots, context_per_slot=room)
         contenders.append(HttpContender("llama.cpp", server, words))
     if {"offline", "offline-waves"} & set(wanted):
-        worker = start_worker("offline", arguments.model, log=logs / "offline.log")
+        worker = start_offline(arguments.model, log=logs / "offline.log")
         for name in ("offline", "offline-waves"):
             if name in wanted:
                 contenders.append(WorkerContender(name, worker, in_waves=name == "offline-waves"))
     if "genai" in wanted:
-        worker = start_worker("genai", arguments.model, log=logs / "genai.log")
+        worker = start_genai(arguments.model, log=logs / "genai.log")
         contenders.append(WorkerContender("genai", worker, in_waves=True))
 
 
@@ -140,7 +140,7 @@ def ratio(ours: Sequence[Figures], theirs: Sequence[Figures]) -> Figures:
     return {name: round(value, 3) for name, value in found.items()}
 
 
-def table(middle: dict[str, dict[str, Figures]], ratios: Iterable[dict[str, object]]) -> Iterable[str]:
+def table(middle: dict[str, dict[str, Figures]], ratios: Iterable[Mapping[str, object]]) -> Iterable[str]:
     yield f"{'':16}{'at once':>8}{'tok/s':>10}{'TTFT ms':>10}{'p90':>10}{'ITL ms':>10}"
     columns = ("output_tokens_per_s", "ttft_ms_median", "ttft_ms_p90", "itl_ms_median")
     for name, by in middle.items():

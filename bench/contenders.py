@@ -126,10 +126,14 @@ class WorkerContender:
         self.child.stop()
 
 
-def start_worker(module: str, model: Path, *, log: Path) -> WorkerProcess:
-    """`offline` in our environment, `genai` in the rivals'."""
-    python = str(RIVALS_PYTHON) if module == "genai" else sys.executable
-    return WorkerProcess([python, "-m", f"bench.{module}", str(model)], log=log)
+def start_offline(model: Path, *, log: Path) -> WorkerProcess:
+    """Our engine without HTTP."""
+    return WorkerProcess([sys.executable, "-m", "bench.offline", str(model)], log=log)
+
+
+def start_genai(model: Path, *, log: Path) -> WorkerProcess:
+    """OpenVINO GenAI's pipeline, in the rivals' environment."""
+    return WorkerProcess([str(RIVALS_PYTHON), "-m", "bench.rivals.genai", str(model)], log=log)
 
 
 def idle_load(child: Child, *, seconds: float = 1.0) -> float:

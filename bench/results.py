@@ -53,7 +53,7 @@ def versions(*packages: str) -> dict[str, str]:
 
 def rival_versions() -> dict[str, str]:
     """Versions pinned for the rivals' environment."""
-    lines = (Path(__file__).parent / "rivals.txt").read_text().split()
+    lines = (Path(__file__).parent / "rivals/requirements.txt").read_text().split()
     return dict(line.split("==") for line in lines)
 
 

@@ -95,6 +95,6 @@ def start_llama_cpp(model: Path, *, log: Path, slots: int, context_per_slot: int
     """llama.cpp's server on a free port, ready. One slot for every stream that will ever run at once."""
     port, cores = free_port(), len(os.sched_getaffinity(0))
     numbers = [str(number) for number in (port, cores, slots, context_per_slot)]
-    server = Server([str(RIVALS_PYTHON), "-m", "bench.llama_server", str(model), *numbers], port=port, log=log)
+    server = Server([str(RIVALS_PYTHON), "-m", "bench.rivals.llama_server", str(model), *numbers], port=port, log=log)
     server.wait_until_ready("/health")
     return server

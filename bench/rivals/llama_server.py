@@ -1,6 +1,6 @@
 """llama.cpp's own HTTP server, from the package xllamacpp. Runs in the rivals' environment until it is terminated.
 
-usage: .venv-rivals/bin/python -m bench.llama_server MODEL.gguf PORT THREADS SLOTS CONTEXT_PER_SLOT
+usage: .venv-rivals/bin/python -m bench.rivals.llama_server MODEL.gguf PORT THREADS SLOTS CONTEXT_PER_SLOT
 """
 
 import signal

@@ -1,6 +1,6 @@
 """OpenVINO GenAI's C++ continuous-batching pipeline as a contender without HTTP. Runs in the rivals' environment.
 
-usage: .venv-rivals/bin/python -m bench.genai MODEL.gguf
+usage: .venv-rivals/bin/python -m bench.rivals.genai MODEL.gguf
 """
 
 import time

@@ -1,6 +1,6 @@
 """Rewrites a GGUF file with its Q4_1 matrices as Q4_0, the format that llama.cpp is fastest with on CPUs.
 
-usage: python -m bench.requantise SOURCE.gguf TARGET.gguf
+usage: python -m bench.rivals.requantise SOURCE.gguf TARGET.gguf
 """
 
 import sys

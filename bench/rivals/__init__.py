@@ -1,0 +1,1 @@
+"""What runs in the environment of the rivals, .venv-rivals, which `setup` makes."""
