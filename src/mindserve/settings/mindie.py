@@ -1,0 +1,283 @@
+"""A MindIE config.json becomes Settings. A file that starts MindIE starts this server, unchanged.
+
+`settings.table` says what each key may be; here are the cross checks and where each value goes.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from mindserve.errors import ConfigError
+from mindserve.settings import table
+from mindserve.settings.keys import Notes, Section, shown
+from mindserve.settings.models import read_models
+from mindserve.settings.planes import read_planes
+from mindserve.settings.values import (
+    AdapterSettings,
+    ApiMode,
+    CachePrecision,
+    EngineKind,
+    EngineSettings,
+    Limits,
+    ModelSettings,
+    Precision,
+    SchedulerSettings,
+    ServerSettings,
+    Settings,
+    Truncation,
+)
+
+MAX_FILE_BYTES = 10 * 1024 * 1024
+MAX_NAMES = 40
+"""Keys that one warning names."""
+GIB = 1024**3
+DRAFT_TOKENS = {"la": ("level", 4), "memory_decoding": ("decoding_length", 8)}
+"""Speculative plugins: which of their parameters bounds a draft, and its default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sections:
+    """The file's objects, checked key by key."""
+
+    top: Section
+    log: Section
+    server: Section
+    backend: Section
+    deploy: Section
+    adapters: list[Section]
+    model: Section
+    schedule: Section
+    own: Section
+    notes: Notes
+    home: Path
+
+
+def load(file: Path, *, home: Path | None = None) -> Settings:
+    """Read and check a config.json. `home` is what its relative paths start from.
+
+    Raises ConfigError, whose `param` is the path of the key at fault.
+    """
+    home = home or home_of(file)
+    return from_json(read_object(file), home=home, file=file)
+
+
+def home_of(file: Path) -> Path:
+    """`<home>/conf/config.json` is MindIE's layout; elsewhere the file's own directory is home."""
+    folder = file.absolute().parent
+    return folder.parent if folder.name == "conf" else folder
+
+
+def read_object(file: Path) -> dict[str, object]:
+    """The JSON object in `file`. Raises ConfigError."""
+    try:
+        size = file.stat().st_size
+        if not 0 < size <= MAX_FILE_BYTES:
+            raise ConfigError(f"{file} has {size} bytes; a configuration has 1 to {MAX_FILE_BYTES}.")
+        document: object = json.loads(file.read_text(encoding="utf-8-sig"))
+    except OSError as e:
+        raise ConfigError(f"{file} cannot be read: {e.strerror}.") from e
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"{file} is not valid JSON: {e}.") from e
+    if not isinstance(document, dict):
+        raise ConfigError(f"{file} must hold a JSON object.")
+    return cast(dict[str, object], document)
+
+
+def from_json(document: Mapping[str, object], *, home: Path, file: Path | None = None) -> Settings:
+    """Settings of a parsed config.json. Raises ConfigError."""
+    sections = _read_sections(document, home)
+    _check_across(sections)
+    own = sections.own
+    log_level = sections.log.text("dynamicLogLevel").lower() or own.text("logLevel")
+    return Settings(
+        model=_model(sections),
+        server=_server(sections, file),
+        scheduler=_scheduler(sections),
+        engine=_engine(sections),
+        log_level=_known_level(sections.log, log_level),
+        warnings=tuple(_warnings(sections.notes, file)),
+        raw_models=read_models(sections.model),
+    )
+
+
+def api_mode(document: Mapping[str, object]) -> ApiMode:
+    """The mode that a parsed config.json asks for; all that is read when the file changes under a running server."""
+    server = Section(document, path="", keys=table.TOP, notes=Notes()).child("ServerConfig", table.SERVER)
+    return ApiMode.VLLM if server.text("openAiSupport") == "vllm" else ApiMode.NATIVE
+
+
+def _read_sections(document: Mapping[str, object], home: Path) -> _Sections:
+    notes = Notes()
+    top = Section(document, path="", keys=table.TOP, notes=notes)
+    backend = top.child("BackendConfig", table.BACKEND)
+    deploy = backend.child("ModelDeployConfig", table.MODEL_DEPLOY)
+    count = len(cast(list[object], deploy.value("ModelConfig")))
+    if count != 1:
+        path = deploy.path_of("ModelConfig")
+        raise ConfigError(f"{path} must hold exactly one model, got {count}.", param=path)
+    return _Sections(
+        top=top,
+        log=top.child("LogConfig", table.LOG),
+        server=top.child("ServerConfig", table.SERVER),
+        backend=backend,
+        deploy=deploy,
+        adapters=deploy.children("LoraModules", table.LORA_MODULE),
+        model=deploy.children("ModelConfig", table.MODEL)[0],
+        schedule=backend.child("ScheduleConfig", table.SCHEDULE),
+        own=top.child("MindserveConfig", table.MINDSERVE),
+        notes=notes,
+        home=home,
+    )
+
+
+def _check_across(sections: _Sections) -> None:
+    schedule, deploy = sections.schedule, sections.deploy
+    max_batch = schedule.integer("maxBatchSize")
+    if schedule.integer("maxPrefillBatchSize") > max_batch and schedule.gives("maxPrefillBatchSize"):
+        raise schedule.refuse("maxPrefillBatchSize", f"must be at most maxBatchSize ({max_batch})")
+    if schedule.gives("maxN") and schedule.integer("maxN") > max_batch:
+        raise schedule.refuse("maxN", f"must be at most maxBatchSize ({max_batch})")
+    longest = deploy.integer("maxInputTokenLen")
+    is_chunked = schedule.text("templateType") == "Mix"
+    gives_both = schedule.gives("maxPrefillTokens") and deploy.gives("maxInputTokenLen")
+    if gives_both and not is_chunked and schedule.integer("maxPrefillTokens") < longest:
+        raise schedule.refuse("maxPrefillTokens", f"must be at least maxInputTokenLen ({longest})")
+    if sections.model.integer("npuMemSize") == 0:
+        raise sections.model.refuse("npuMemSize", "must be -1 or positive")
+    names = [sections.model.text("modelName"), *(adapter.text("name") for adapter in sections.adapters)]
+    for i, adapter in enumerate(sections.adapters):
+        if adapter.text("name") in names[: i + 1]:
+            raise adapter.refuse("name", "must differ from the model's and the other adapters' names")
+
+
+def _model(sections: _Sections) -> ModelSettings:
+    deploy, model, own, home = sections.deploy, sections.model, sections.own, sections.home
+    max_seq_len = deploy.integer("maxSeqLen")
+    return ModelSettings(
+        name=model.text("modelName"),
+        path=home / model.text("modelWeightPath"),
+        max_seq_len=max_seq_len,
+        max_input_len=min(deploy.integer("maxInputTokenLen"), max(max_seq_len - 1, 1)),
+        truncation=_truncation(deploy.value("truncation")),
+        trust_remote_code=model.flag("trustRemoteCode"),
+        adapters=tuple(AdapterSettings(name=a.text("name"), path=home / a.text("path")) for a in sections.adapters),
+        plugin_types=_plugin_types(_plugin_params(model)),
+        allow_request_chat_template=own.flag("allowRequestChatTemplate"),
+        media_dir=home / own.text("mediaDir"),
+    )
+
+
+def _truncation(value: object) -> Truncation:
+    """MindIE takes integers and booleans; every other type counts as 0."""
+    if value is True or value == -1:
+        return Truncation.CUT_RIGHT
+    return Truncation.CUT_LEFT if value == 1 else Truncation.REJECT
+
+
+def _plugin_params(model: Section) -> Mapping[str, object]:
+    value = model.value("plugin_params")
+    if isinstance(value, str):
+        try:
+            value = cast(object, json.loads(value or "{}"))
+        except (ValueError, RecursionError):
+            raise model.refuse("plugin_params", "must be a JSON object, or the text of one") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise model.refuse("plugin_params", "must be a JSON object, or the text of one")
+    return cast(Mapping[str, object], value)
+
+
+def _plugin_types(params: Mapping[str, object]) -> frozenset[str]:
+    names = params.get("plugin_type")
+    parts = names.split(",") if isinstance(names, str) else []
+    return frozenset(part.strip() for part in parts if part.strip())
+
+
+def _draft_tokens(params: Mapping[str, object]) -> int:
+    for plugin in sorted(_plugin_types(params) & DRAFT_TOKENS.keys()):
+        name, default = DRAFT_TOKENS[plugin]
+        value = params.get(name, default)
+        return min(value, 16) if isinstance(value, int) and value > 0 else default
+    return 0
+
+
+def _server(sections: _Sections, file: Path | None) -> ServerSettings:
+    server = sections.server
+    service, management, metrics = read_planes(server, home=sections.home)
+    return ServerSettings(
+        service=service,
+        management=management,
+        metrics=metrics,
+        limits=_limits(sections),
+        api_mode=ApiMode.VLLM if server.text("openAiSupport") == "vllm" else ApiMode.NATIVE,
+        full_text=server.flag("fullTextEnabled"),
+        api_key=cast(str | None, sections.own.value("apiKey")) or None,
+        tokenizer_threads=sections.backend.integer("tokenizerProcessNumber"),
+        config_file=file,
+    )
+
+
+def _limits(sections: _Sections) -> Limits:
+    server = sections.server
+    is_relaxed = sections.top.flag("EnableDynamicAdjustTimeoutConfig")
+    return Limits(
+        max_link_num=server.integer("maxLinkNum"),
+        max_body_bytes=server.integer("maxRequestLength") * 1024 * 1024,
+        max_json_depth=server.integer("maxJsonDepth"),
+        token_timeout_s=3600 if is_relaxed else server.integer("tokenTimeout"),
+        e2e_timeout_s=65535 if is_relaxed else server.integer("e2eTimeout"),
+        max_n=min(sections.schedule.integer("maxN"), 128),
+        drain_timeout_s=sections.own.number("drainTimeout"),
+    )
+
+
+def _scheduler(sections: _Sections) -> SchedulerSettings:
+    schedule, own = sections.schedule, sections.own
+    max_batch = schedule.integer("maxBatchSize")
+    return SchedulerSettings(
+        max_batch_size=max_batch,
+        max_prefill_batch_size=min(schedule.integer("maxPrefillBatchSize") or max_batch, max_batch),
+        max_prefill_tokens=schedule.integer("maxPrefillTokens"),
+        max_iter_times=schedule.integer("maxIterTimes"),
+        step_token_budget=own.integer("stepTokenBudget"),
+        prefix_cache=own.flag("prefixCache"),
+        max_ngram_draft=_draft_tokens(_plugin_params(sections.model)),
+    )
+
+
+def _engine(sections: _Sections) -> EngineSettings:
+    own, home = sections.own, sections.home
+    is_mock = sections.model.text("modelInstanceType") == "StandardMock"
+    npu_gb = sections.model.integer("npuMemSize")
+    cache_gb = own.number("cacheSizeGb") if own.gives("cacheSizeGb") else max(npu_gb, 0)
+    return EngineSettings(
+        kind=EngineKind.SCRIPTED if is_mock else EngineKind.NATIVE,
+        precision=Precision(own.text("precision")),
+        cache_precision=CachePrecision(own.text("cachePrecision")),
+        threads=own.integer("threads"),
+        cache_bytes=int(cache_gb * GIB),
+        prepared_dir=home / own.text("preparedDir") if own.gives("preparedDir") else None,
+        script=home / own.text("script") if own.gives("script") else None,
+    )
+
+
+def _known_level(log: Section, level: str) -> str:
+    level = {"warn": "warning", "critical": "error"}.get(level, level)
+    if level not in ("debug", "info", "warning", "error"):
+        raise log.refuse("dynamicLogLevel", "must be one of debug, info, warn, error, critical")
+    return level
+
+
+def _warnings(notes: Notes, file: Path | None) -> list[str]:
+    parts = [
+        f"{label}: {', '.join(names[:MAX_NAMES])}{f' and {len(names) - MAX_NAMES} more' * (len(names) > MAX_NAMES)}"
+        for label, names in (("unknown", notes.unknown), ("without effect here", notes.without_effect))
+        if names
+    ]
+    warnings = [f"Some keys of the configuration do nothing. {'; '.join(parts)}."] if parts else []
+    if file is not None and file.stat().st_mode & 0o022:
+        warnings.append(f"{shown(str(file))} can be changed by others than its owner.")
+    return warnings

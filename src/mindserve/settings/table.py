@@ -1,0 +1,184 @@
+"""Every key of a MindIE config.json (layout 1.0.0), as data.
+
+`has_effect=False` marks what belongs to NPUs, several nodes or another scheduler: it is checked, so that a file means
+the same everywhere, and then does nothing. MindIE insists on many keys that only matter on its hardware; here only the
+objects themselves and the model's name and path must be there, and the rest have MindIE's defaults.
+"""
+
+from mindserve.settings.keys import Key, Kind
+
+NAME = r"[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,254}[a-zA-Z0-9])?"
+"""Model and adapter names."""
+
+
+def _integer(name: str, default: int | None, minimum: float | None = None, maximum: float | None = None) -> Key:
+    return Key(name=name, kind=Kind.INTEGER, default=default, minimum=minimum, maximum=maximum)
+
+
+def _flag(name: str, default: bool) -> Key:
+    return Key(name=name, kind=Kind.BOOLEAN, default=default)
+
+
+def _text(name: str, default: str | None = None, *, choices: tuple[str, ...] = ()) -> Key:
+    return Key(name=name, kind=Kind.STRING, default=default, choices=choices)
+
+
+def _list(name: str) -> Key:
+    return Key(name=name)
+
+
+def _object(name: str, *, is_required: bool = False) -> Key:
+    return Key(name=name, kind=Kind.OBJECT, is_required=is_required)
+
+
+def _idle(name: str, kind: Kind = Kind.ANY, minimum: float | None = None, maximum: float | None = None) -> Key:
+    return Key(name=name, kind=kind, minimum=minimum, maximum=maximum, has_effect=False)
+
+
+def _idle_all(names: str) -> tuple[Key, ...]:
+    return tuple(_idle(name) for name in names.split())
+
+
+TOP = (
+    _idle("Version"),
+    _object("ServerConfig", is_required=True),
+    _object("BackendConfig", is_required=True),
+    _object("LogConfig"),
+    _object("MindserveConfig"),
+    _flag("EnableDynamicAdjustTimeoutConfig", False),
+)
+
+LOG = (
+    _text("dynamicLogLevel", ""),
+    _idle("dynamicLogLevelValidHours", Kind.INTEGER, 1, 168),
+    _idle("dynamicLogLevelValidTime", Kind.STRING),
+)
+
+
+def _tls(prefix: str) -> tuple[Key, ...]:
+    """The files of one plane: `tlsCert`, `managementTlsCert`, `metricsTlsCert`, ..."""
+    start = f"{prefix}Tls" if prefix else "tls"
+    names = (_text(f"{start}CaPath"), _list(f"{start}CaFile"), _text(f"{start}Cert"), _text(f"{start}Pk"))
+    lists = (_text(f"{start}CrlPath"), _list(f"{start}CrlFiles"))
+    return (*names, *lists, _idle(f"{start}PkPwd"))
+
+
+SERVER = (
+    _text("ipAddress", "127.0.0.1"),
+    _text("managementIpAddress"),
+    _integer("port", 1025, 1024, 65535),
+    _integer("managementPort", None, 1024, 65535),
+    _integer("metricsPort", 1027, 1024, 65535),
+    _flag("allowAllZeroIpListening", False),
+    _integer("maxLinkNum", 1000, 1, 4096),
+    _flag("httpsEnabled", True),
+    _flag("fullTextEnabled", False),
+    *_tls(""),
+    *_tls("management"),
+    *_tls("metrics"),
+    *_idle_all("kmcKsfMaster kmcKsfStandby"),
+    Key(name="inferMode", kind=Kind.STRING, choices=("standard",), has_effect=False),
+    _text("openAiSupport", "vllm"),
+    _integer("tokenTimeout", 600, 1, 3600),
+    _integer("e2eTimeout", 600, 1, 65535),
+    _integer("maxRequestLength", 40, 1, 100),
+    # MindIE's own default is 10, which cuts deep tool schemas short without a word.
+    _integer("maxJsonDepth", 64, 10, 100),
+    *_idle_all("interCommTLSEnabled interCommPort interCommTlsCaPath interCommTlsCaFiles interCommTlsCert interCommPk"),
+    *_idle_all("interCommPkPwd interCommTlsCrlPath interCommTlsCrlFiles distDPServerEnabled"),
+    *_idle_all("layerwiseDisaggregated layerwiseDisaggregatedRoleType HealthCheckConfig"),
+)
+
+BACKEND = (
+    Key(name="backendName", kind=Kind.STRING, pattern="[a-z]+(_[a-z]+)*", max_length=50, has_effect=False),
+    _idle("modelInstanceNumber", Kind.INTEGER, 1, 10),
+    _idle("npuDeviceIds", Kind.ARRAY),
+    _integer("tokenizerProcessNumber", 8, 1, 32),
+    _idle("multiNodesInferEnabled", Kind.BOOLEAN),
+    _idle("multiNodesInferPort", Kind.INTEGER, 1024, 65535),
+    *_idle_all("interNodeTLSEnabled interNodeTlsCaPath interNodeTlsCaFiles interNodeTlsCert interNodeTlsPk"),
+    *_idle_all("interNodeTlsPkPwd interNodeTlsCrlPath interNodeTlsCrlFiles interNodeKmcKsfMaster"),
+    *_idle_all("interNodeKmcKsfStandby kvPoolConfig"),
+    _object("ModelDeployConfig", is_required=True),
+    _object("ScheduleConfig", is_required=True),
+)
+
+MODEL_DEPLOY = (
+    _integer("maxSeqLen", 2560, 1),
+    _integer("maxInputTokenLen", 2048, 1, 4194304),
+    # An integer or a boolean; anything else counts as 0.
+    Key(name="truncation", default=0),
+    _idle("speculationGamma", Kind.INTEGER, 0),
+    _idle("maxLoras", Kind.INTEGER, 0),
+    _idle("maxLoraRank", Kind.INTEGER, 0),
+    Key(name="LoraModules", kind=Kind.ARRAY),
+    Key(name="ModelConfig", kind=Kind.ARRAY, is_required=True),
+)
+
+LORA_MODULE = (
+    Key(name="name", kind=Kind.STRING, pattern=NAME, is_required=True),
+    Key(name="path", kind=Kind.STRING, is_required=True),
+    _idle("baseModelName", Kind.STRING),
+)
+
+MODEL = (
+    _text("modelInstanceType", "Standard", choices=("Standard", "StandardMock", "TargetModel", "AssistantModel")),
+    Key(name="modelName", kind=Kind.STRING, pattern=NAME, is_required=True),
+    Key(name="modelWeightPath", kind=Kind.STRING, is_required=True),
+    _idle("worldSize", Kind.INTEGER, 1),
+    _idle("cpuMemSize", Kind.INTEGER, 0),
+    _integer("npuMemSize", -1, -1),
+    _idle("backendType", Kind.STRING),
+    _flag("trustRemoteCode", False),
+    # A JSON text, or the object itself.
+    Key(name="plugin_params"),
+    _object("models"),
+    *_idle_all("tp dp cp sp pp moe_tp moe_ep async_scheduler_wait_time kv_trans_timeout kv_link_timeout"),
+)
+
+SCHEDULE = (
+    _text("templateType", "Standard", choices=("Standard", "Mix")),
+    _idle("templateName", Kind.STRING),
+    _idle("cacheBlockSize", Kind.INTEGER, 1, 128),
+    _integer("maxPrefillBatchSize", 50, 0),
+    _integer("maxPrefillTokens", 8192, 1, 4194304),
+    _idle("prefillTimeMsPerReq", Kind.INTEGER, 0, 1000),
+    _idle("decodeTimeMsPerReq", Kind.INTEGER, 0, 1000),
+    _idle("prefillPolicyType", Kind.INTEGER, 0, 3),
+    _idle("decodePolicyType", Kind.INTEGER, 0, 3),
+    Key(name="policyType", kind=Kind.INTEGER, choices=(0, 4, 5, 6, 7), has_effect=False),
+    _integer("maxBatchSize", 200, 1, 819200),
+    _integer("maxIterTimes", 512, 1),
+    _idle("maxPreemptCount", Kind.INTEGER, 0),
+    _idle("supportSelectBatch", Kind.BOOLEAN),
+    _idle("maxQueueDelayMicroseconds", Kind.INTEGER, 500, 1000000),
+    _idle("maxFirstTokenWaitTime", Kind.INTEGER, 0, 3600000),
+    _integer("maxN", 128, 1, 8192),
+    _idle("stageSelectPolicy", Kind.INTEGER, 0, 2),
+    _idle("dynamicBatchSizeEnable", Kind.BOOLEAN),
+    _idle("bufferResponseEnabled", Kind.BOOLEAN),
+    _idle("prefillExpectedTime", Kind.INTEGER, 1, 10000),
+    _idle("decodeExpectedTime", Kind.INTEGER, 1, 10000),
+    *_idle_all("distributedEnable splitType splitStartType splitChunkTokens splitStartBatchSize prefillChunkSize"),
+    _idle("maxNumPartialPrefills", Kind.INTEGER, 1, 64),
+    _idle("maxLongPartialPrefills", Kind.INTEGER),
+    _idle("longPrefillTokenThreshold", Kind.INTEGER, 1, 8192),
+    *_idle_all("enableSplit enablePrefixCache"),
+)
+
+MINDSERVE = (
+    _text("precision", "auto", choices=("auto", "f32", "f16", "int8", "int4")),
+    _text("cachePrecision", "auto", choices=("auto", "f32", "f16", "u8")),
+    _integer("threads", 0, 0, 1024),
+    # Wins over npuMemSize; fractions of a GB are fine.
+    Key(name="cacheSizeGb", kind=Kind.NUMBER, minimum=0, maximum=65536),
+    _text("preparedDir"),
+    _text("apiKey"),
+    _text("mediaDir", "/data/multimodal_inputs"),
+    _flag("allowRequestChatTemplate", False),
+    _flag("prefixCache", True),
+    _integer("stepTokenBudget", 512, 16, 1048576),
+    Key(name="drainTimeout", kind=Kind.NUMBER, default=30, minimum=0, maximum=3600),
+    _text("script"),
+    _text("logLevel", "info", choices=("debug", "info", "warning", "error")),
+)
