@@ -39,7 +39,12 @@ class StepBatch:
 
 
 class StepOutput(Protocol):
-    """The result of a step. All views are valid until the next step only."""
+    """The result of a step. All views are valid until the next step only, and each is computed when first asked for."""
+
+    @property
+    def best_ids(self) -> NDArray[np.int32]:
+        """[R] id of each row's best logit: much cheaper than the candidates where nothing else is needed."""
+        ...
 
     @property
     def candidate_ids(self) -> NDArray[np.int32]:

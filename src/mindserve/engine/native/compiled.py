@@ -1,0 +1,71 @@
+"""One compiled model: a StepBatch becomes tensors, an inference, logits."""
+
+import math
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
+from mindserve.engine.native.kernels import Kernels
+from mindserve.engine.native.step import StepBatch
+from mindserve.settings.values import CachePrecision
+
+
+class CompiledModel:
+    """The model's graph for one choice of kernels."""
+
+    def __init__(
+        self, core: ov.Core, graph: ov.Model, *, kernels: Kernels, cache: CachePrecision, threads: int
+    ) -> None:
+        self._compiled = core.compile_model(graph, "CPU", kernels.properties(threads, cache))
+        self._request = self._compiled.create_infer_request()
+        self._cache_inputs = [each for each in self._compiled.inputs if "_cache." in each.get_any_name()]
+
+    @property
+    def vocab_size(self) -> int:
+        """Columns of the logits."""
+        return list(self._compiled.output(0).get_partial_shape())[-1].get_length()
+
+    @property
+    def block_bytes(self) -> int:
+        """Memory of one KV block over all layers. The compilation dictates the shapes."""
+        return sum(math.prod(_block_shape(each)) * each.get_element_type().size for each in self._cache_inputs)
+
+    def allocate_cache(self, block_count: int) -> dict[str, ov.Tensor]:
+        """Zeroed KV tensors, by input name."""
+        tensors = {
+            each.get_any_name(): ov.Tensor(each.get_element_type(), ov.Shape([block_count, *_block_shape(each)]))
+            for each in self._cache_inputs
+        }
+        for tensor in tensors.values():
+            tensor.data[...] = 0
+        return tensors
+
+    def use_cache(self, tensors: dict[str, ov.Tensor]) -> None:
+        """Bind the KV tensors."""
+        for name, tensor in tensors.items():
+            self._request.set_tensor(name, tensor)
+
+    def infer(self, batch: StepBatch) -> ov.Tensor:
+        """Logits [R, vocab_size] of the sampled rows, valid until the next call."""
+        for name, values in _inputs(batch).items():
+            self._request.set_tensor(name, ov.Tensor(values))
+        self._request.infer()
+        return self._request.get_output_tensor(0)
+
+
+def _block_shape(cache_input: ov.ConstOutput) -> list[int]:
+    return [each.get_length() for each in list(cache_input.get_partial_shape())[1:]]
+
+
+def _inputs(batch: StepBatch) -> dict[str, NDArray[np.generic]]:
+    return {
+        "input_ids": batch.token_ids,
+        "position_ids": batch.positions,
+        "past_lens": batch.past_lens,
+        "subsequence_begins": batch.subsequence_begins,
+        "block_indices": batch.block_indices,
+        "block_indices_begins": batch.block_indices_begins,
+        "max_context_len": np.array(batch.max_context_len, np.int32),
+        "sample_rows": batch.sample_rows,
+    }
