@@ -50,9 +50,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     match: str | None = None
     """Only for prompts that contain this text; answers without it take turns."""
     text: str = "Hello! How can I help you today?"
-    token_ids: list[int] | None = None
+    token_ids: tuple[int, ...] | None = None
     """Instead of `text`; an end token follows, as it does after a text."""
-    sequences: list[str] = []
+    sequences: tuple[str, ...] = ()
     """Texts of sequence 0, 1, ... where they differ (again from the first when there are more)."""
     tokens_per_step: int = 1
     """More than one: as an engine with speculation answers."""
@@ -73,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Answers and the model that the engine pretends to be."""
 
-    answers: list[Answer] = [Answer()]
+    answers: tuple[Answer, ...] = (Answer(),)
     step_interval_s: float = 0.0
     """Time between steps: the token rate of every request is one per interval (0: as fast as possible)."""
     model_type: str = "scripted"
