@@ -10,13 +10,16 @@ from typing import Protocol
 from mindserve.contract.request import ChatRequest
 from mindserve.engine.base import Engine, GenerateRequest, MediaInput, TokenMask
 from mindserve.errors import DuplicateRequest, InvalidRequest, MindserveError, ModelNotFound
+from mindserve.output.assembler import ChoiceAssembler
+from mindserve.output.plan import OutputPlan
 from mindserve.service.admission import Admission
 from mindserve.service.limits import PromptLimits
 from mindserve.service.observer import NullObserver, Observer, Outcome, RequestTimeline
-from mindserve.service.sampling import check_against_model, sampling_params
-from mindserve.service.stream import Assembler, ChatStream, Choice, Generation
+from mindserve.service.sampling import sampling_params
+from mindserve.service.stream import ChatStream, Choice, Generation
 from mindserve.service.watchdog import Watchdog, timeout_error
 from mindserve.settings.values import Settings
+from mindserve.text.base import Tokenizer
 
 
 class Prompt(Protocol):
@@ -33,6 +36,11 @@ class Prompt(Protocol):
         ...
 
     @property
+    def plan(self) -> OutputPlan:
+        """How the tokens become the answer."""
+        ...
+
+    @property
     def mask(self) -> TokenMask | None:
         """What constrains the answer."""
         ...
@@ -46,14 +54,6 @@ class PromptBuilder(Protocol):
         ...
 
 
-class AssemblerFactory(Protocol):
-    """Makes what turns one choice's tokens into events."""
-
-    def __call__(self, prompt: Prompt, index: int) -> Assembler:
-        """For the sequence `index` of a request with this prompt."""
-        ...
-
-
 class ChatService:
     """One model, open for requests. All methods run on one event loop."""
 
@@ -62,15 +62,15 @@ class ChatService:
         settings: Settings,
         *,
         engine: Engine,
+        tokenizer: Tokenizer,
         prompts: PromptBuilder,
-        assemble: AssemblerFactory,
         observer: Observer | None = None,
     ) -> None:
         """Make it when `engine` has started: its `info` must be valid."""
         self._settings = settings
         self._engine = engine
         self._prompts = prompts
-        self._assemble = assemble
+        self._tokenizer = tokenizer
         self._observer = observer or NullObserver()
         self._limits = PromptLimits.of(settings.model, engine.info)
         self._adapters = {adapter.name for adapter in settings.model.adapters}
@@ -175,14 +175,13 @@ class ChatService:
             raise
 
     async def _build(self, request: ChatRequest) -> Prompt:
-        check_against_model(request, self._engine.info)
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._prompts.build, request)
 
     def _submit(
         self, request: ChatRequest, prompt: Prompt, *, timeline: RequestTimeline, deadline: float
     ) -> ChatStream:
         job = self._job(request, prompt, request_id=timeline.request_id)
-        choices = tuple(Choice(assembler=self._assemble(prompt, index)) for index in range(job.n))
+        choices = tuple(self._choice(prompt, index) for index in range(job.n))
         timeline.prompt_tokens = len(job.prompt_token_ids)
         timeline.submitted_s = time.perf_counter()
         generation = Generation(
@@ -191,7 +190,6 @@ class ChatService:
             watchdog=Watchdog(token_timeout_s=self._settings.server.limits.token_timeout_s, e2e_deadline=deadline),
             timeline=timeline,
             merges_hypotheses=job.use_beam_search,
-            has_full_text=self._settings.server.full_text,
         )
         stream = ChatStream(generation, on_close=self._closed)
         self._requests[timeline.request_id] = stream
@@ -214,11 +212,10 @@ class ChatService:
         )
 
     def _adapter(self, model: str) -> str | None:
-        if model == self._settings.model.name:
-            return None
-        if model not in self._adapters:
-            raise ModelNotFound("Model not found", param="model")
-        return model
+        return None if model == self._settings.model.name else model
+
+    def _choice(self, prompt: Prompt, index: int) -> Choice:
+        return Choice(assembler=ChoiceAssembler(prompt.plan, tokenizer=self._tokenizer, index=index))
 
     def _closed(self, stream: ChatStream) -> None:
         self._admission.leave()

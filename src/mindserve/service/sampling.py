@@ -1,22 +1,10 @@
-"""From the request's fields to the engine's sampling parameters, and the rules that need the loaded model."""
+"""From the request's fields to the engine's sampling parameters."""
 
 from mindserve.contract.request import ChatRequest
 from mindserve.engine.base import ModelInfo, SamplingParams
-from mindserve.errors import InvalidRequest
 
 DEFAULT_TOP_K = 1000
 """Where neither the request nor the model's files set top_k (contract: top_k)."""
-
-
-def check_against_model(request: ChatRequest, info: ModelInfo) -> None:
-    """Refuse what this kind of model does not support. Raises InvalidRequest."""
-    if not info.model_type.startswith("deepseek"):
-        return
-    if request.use_beam_search:
-        raise InvalidRequest("beam search cannot be used with deepseek", param="use_beam_search")
-    if request.sequences > 1:
-        field = "best_of" if request.best_of else "n"
-        raise InvalidRequest("best_of/n > 1 cannot be used with deepseek", param=field)
 
 
 def sampling_params(request: ChatRequest, info: ModelInfo, *, max_tokens: int) -> SamplingParams:

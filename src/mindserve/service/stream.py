@@ -2,48 +2,21 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from mindserve.engine.base import FinishReason, TokenEvent, TokenLogprob, TokenStream
+from mindserve.engine.base import FinishReason, TokenEvent, TokenStream
 from mindserve.errors import EngineFailure, MindserveError
+from mindserve.output.assembler import ChoiceAssembler
 from mindserve.output.events import ChoiceUsage, LogprobEntry, OutputEvent
 from mindserve.service.observer import Outcome, RequestTimeline
 from mindserve.service.timing import StepLog
 from mindserve.service.watchdog import Watchdog
 
 
-class Assembler(Protocol):
-    """Tokens of one choice in, what they say out (`output.assembler.ChoiceAssembler`)."""
-
-    @property
-    def is_finished(self) -> bool:
-        """A stop string matched, or the end was fed."""
-        ...
-
-    @property
-    def reasoning_tokens(self) -> int | None:
-        """Tokens of the thought so far; None when the model does not think."""
-        ...
-
-    @property
-    def content(self) -> str:
-        """All content so far."""
-        ...
-
-    def feed(self, token_id: int, *, logprob: TokenLogprob | None, finish: FinishReason | None) -> OutputEvent:
-        """Take in one token."""
-        ...
-
-    def end(self, finish: FinishReason) -> OutputEvent:
-        """End without a token."""
-        ...
-
-
 @dataclass(slots=True, kw_only=True)
 class Choice:
     """One sequence and what is known of it so far."""
 
-    assembler: Assembler
+    assembler: ChoiceAssembler
     tokens: int = 0
     cumulative_logprob: float = 0.0
     is_over: bool = False
@@ -60,7 +33,6 @@ class Generation:
     timeline: RequestTimeline
     merges_hypotheses: bool = False
     """Beam search: a hypothesis is one event (contract: pseudo stream)."""
-    has_full_text: bool = False
 
 
 class ChatStream:
@@ -163,8 +135,6 @@ class ChatStream:
         if output.finish_reason:
             choice.is_over = True
             self._live -= 1
-        if self._generation.has_full_text:
-            return replace(output, full_text=choice.assembler.content)
         return output
 
     def _record(self, event: TokenEvent) -> None:
