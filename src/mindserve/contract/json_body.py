@@ -1,0 +1,54 @@
+"""Bytes of a request body to plain values, refusing what is malformed, nested too deep, or made of too many pieces.
+
+The decoder is strict (RFC 8259, UTF-8, no NaN, no lone surrogates, the last of two equal keys wins). What it does not
+bound is measured beforehand on the bytes: forty megabytes of `[],` would otherwise become a gigabyte of objects.
+"""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from mindserve.contract.failure import failure
+from mindserve.errors import InvalidRequest
+
+MAX_VALUES = 2_097_152
+"""Arrays, objects and their elements in one body. The smallest message takes one object of two, so that the largest
+`messages` of the contract stay far below."""
+
+NOT_JSON = "Failed to parse request context to json"
+TOO_DEEP = "Request JSON is nested deeper than maxJsonDepth ({limit})"
+TOO_MANY_VALUES = "Request JSON has more than {limit} values"
+
+_STRUCTURE = b'",[]{}'
+_NOT_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
+
+
+def decode_body(body: bytes, *, max_depth: int) -> Any:
+    """The JSON value in `body`, whose own level is 0. Raises InvalidRequest."""
+    openers = body.count(b"[") + body.count(b"{")
+    if openers > max_depth or body.count(b",") > MAX_VALUES:
+        _check_shape(body, max_depth=max_depth)
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError):  # malformed; a number that no double holds
+        raise _not_json() from None
+
+
+def _check_shape(body: bytes, *, max_depth: int) -> None:
+    """Count values and levels without building anything: brackets and commas outside strings."""
+    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    marks = np.frombuffer(unescaped.translate(None, _NOT_STRUCTURE), dtype=np.uint8)
+    is_outside = np.cumsum(marks == ord('"'), dtype=np.uint8) & 1 == 0  # wrapping at 256 keeps the parity
+    marks = marks[is_outside]
+    is_opener = (marks == ord("[")) | (marks == ord("{"))
+    is_closer = (marks == ord("]")) | (marks == ord("}"))
+    if int(np.count_nonzero(is_opener | (marks == ord(",")))) > MAX_VALUES:
+        raise failure(TOO_MANY_VALUES, limit=MAX_VALUES)
+    levels = np.cumsum(is_opener.astype(np.int32) - is_closer, dtype=np.int32)
+    if int(levels.max(initial=0)) - 1 > max_depth:
+        raise failure(TOO_DEEP, limit=max_depth)
+
+
+def _not_json() -> InvalidRequest:
+    return InvalidRequest(NOT_JSON)
