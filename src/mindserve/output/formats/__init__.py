@@ -1,0 +1,1 @@
+"""Formats of tool calls and thoughts, one data file each."""

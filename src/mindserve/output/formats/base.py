@@ -1,0 +1,167 @@
+"""The words in which a format is written down.
+
+A tool-call format says how a call begins (`CallStart`), what follows piece by piece (`Part`s), and how the pieces that
+carry a field become a name and arguments (`Arguments`). `output.matcher` runs the parts over generated text and
+`output.grammar` turns the same parts into the grammar that makes a model write them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningFormat:
+    """How a model marks its thought. Where the vocabulary has a token for a tag only that token counts."""
+
+    name: str
+    opening: str = "<think>"
+    closing: str = "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Exactly this text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Any whitespace, or none. A constrained model writes `written`."""
+
+    written: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The function's name: letters, digits and `_-.` only, so that prose is told from a name early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A JSON object: the arguments, or the whole call with `JsonCall`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The name of one parameter, up to `end`, which is not part of it."""
+
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The text of one parameter, up to and including `end`. The call is broken if `forbidden` comes first."""
+
+    end: str
+    forbidden: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFlag:
+    """`true` or `false`: whether the value that follows is a string (read where the schema does not say)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCall:
+    """One line of Python that calls some function with keywords."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maybe:
+    """These parts or nothing; their first literal decides. A constrained model writes them if `is_written`."""
+
+    parts: "tuple[Part, ...]"
+    is_written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """These parts any number of times; their first literal decides whether once more."""
+
+    parts: "tuple[Part, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """From here on a mismatch means a broken call rather than none (see `ToolFormat.ends_at_broken_call`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Nothing follows: the text ends here."""
+
+
+Part = Literal | Space | Name | Json | Key | Value | TypeFlag | PythonCall | Maybe | Many | Commit | End
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStart:
+    """A text that may begin a call, and what follows it when it does."""
+
+    marker: str = ""
+    """"": the very beginning of the answer."""
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonCall:
+    """One JSON object holds both the name and the arguments."""
+
+    name_key: str = "name"
+    arguments_key: str = "arguments"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonArguments:
+    """A `Name`, and a JSON object that is the arguments."""
+
+    is_verbatim: bool = False
+    """Whether the model's own spelling of the JSON is kept."""
+
+
+class Arguments(Enum):
+    """Ways to spell arguments that need no further words."""
+
+    PYTHON_CALL = "python_call"
+    """The keywords of a `PythonCall`."""
+    PARAMETERS = "parameters"
+    """`Key` and `Value` pairs, cast by the function's schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFormat:
+    """How a family of models writes tool calls. The first start is the one that a constrained model writes."""
+
+    name: str
+    starts: tuple[CallStart, ...]
+    arguments: JsonCall | JsonArguments | Arguments
+    separator: str = ""
+    """What a constrained model writes between two calls."""
+    max_calls: int | None = None
+    """Further calls are dropped."""
+    ends_at_broken_call: bool = False
+    """Whether nothing after a broken call is a call."""
+
+
+def markers_of(reasoning: ReasoningFormat | None, tools: ToolFormat | None) -> frozenset[str]:
+    """Every fixed text of the formats: special tokens among them are read by the parsers, whatever is skipped."""
+    found: set[str] = {reasoning.opening, reasoning.closing} if reasoning else set()
+    for start in tools.starts if tools else ():
+        found.add(start.marker)
+        found.update(_literals(start.parts))
+    return frozenset(text.strip() for text in found) - {""}
+
+
+def _literals(parts: tuple[Part, ...]) -> Iterator[str]:
+    for part in parts:
+        match part:
+            case Literal(text):
+                yield text
+            case Key(end) | Value(end):
+                yield end
+            case Maybe(inner) | Many(inner):
+                yield from _literals(inner)
+            case _:
+                pass
