@@ -43,15 +43,12 @@ class StreamReader(asyncio.Protocol):
 
     def __init__(self, request: bytes) -> None:
         self._request = request
-        self._transport: asyncio.Transport | None = None
         self._received = bytearray()
-        self._event_count_before_text = 0
         self.answer = Answer(sent_s=time.perf_counter())
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
         self.answer.sent_s = time.perf_counter()
         transport.write(self._request)
 
@@ -78,11 +75,6 @@ class StreamReader(asyncio.Protocol):
         self.answer.output_tokens = _last_number(COMPLETION_TOKENS, received)
         self.done.set_result(None)
 
-    def close(self) -> None:
-        """Drop the connection, as a client that has lost interest."""
-        if self._transport is not None:
-            self._transport.abort()
-
 
 def _last_number(pattern: re.Pattern[bytes], text: bytes) -> int:
     found = pattern.findall(text)
@@ -101,19 +93,14 @@ class ChatClient:
 
     async def ask(self, messages: Sequence[dict[str, Any]]) -> Answer:
         """Send the conversation, wait for the whole answer. Raises RequestFailed."""
-        reader = await self.start(messages)
-        await reader.done
-        return reader.answer
-
-    async def start(self, messages: Sequence[dict[str, Any]]) -> StreamReader:
-        """Send the conversation, come back at once."""
         address = urlsplit(self.url)
         assert address.hostname is not None and address.port is not None
         request = self._request(messages, address.netloc)
         _, reader = await asyncio.get_running_loop().create_connection(
             lambda: StreamReader(request), address.hostname, address.port
         )
-        return reader
+        await reader.done
+        return reader.answer
 
     def _request(self, messages: Sequence[dict[str, Any]], host: str) -> bytes:
         fields = {
@@ -125,12 +112,17 @@ class ChatClient:
             "temperature": 0,
             "ignore_eos": True,
         }
-        body = json.dumps(fields | self.extra).encode()
-        head = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
-        return head.encode() + body
+        return http_post(host, fields | self.extra)
+
+
+def http_post(host: str, fields: dict[str, Any]) -> bytes:
+    """One chat completion request on a connection of its own, as bytes."""
+    body = json.dumps(fields).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 async def closed_loop(ask: Ask, prompts: Sequence[Any], *, concurrency: int) -> tuple[list[Answer], float]:

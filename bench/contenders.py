@@ -49,7 +49,7 @@ class HttpContender:
         self.name = name
         self.child: Child = server
         self._url = server.url
-        self._model = json.loads(server.get("/v1/models"))["data"][0]["id"]
+        self._model = server.model_name()
         self._template_tokens = self._measure_template(words)
 
     def _measure_template(self, words: Words) -> int:

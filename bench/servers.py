@@ -1,5 +1,6 @@
 """Servers and workers as child processes: started, awaited, watched and stopped."""
 
+import json
 import os
 import socket
 import subprocess
@@ -73,6 +74,10 @@ class Server(Child):
         """The body of a GET."""
         with urllib.request.urlopen(self.url + path, timeout=30) as response:
             return response.read().decode()
+
+    def model_name(self) -> str:
+        """The model that it serves."""
+        return json.loads(self.get("/v1/models"))["data"][0]["id"]
 
 
 def free_port() -> int:
