@@ -1,0 +1,135 @@
+"""What is common to all text models: their sizes, rotary positions and end tokens, from an HF-shaped configuration.
+
+GGUF metadata are brought into the same shape first (`gguf_config`), so there is one reading of them.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mindserve.engine.native.models.fields import Fields
+from mindserve.errors import ModelLoadError
+
+
+class RopeKind(StrEnum):
+    """How the rotary frequencies are stretched for contexts beyond the trained one (`rope_type`)."""
+
+    DEFAULT = "default"
+    LINEAR = "linear"
+    LLAMA3 = "llama3"
+    DYNAMIC = "dynamic"
+    YARN = "yarn"
+    LONGROPE = "longrope"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """`rope_scaling` / `rope_parameters`. Fields that a kind does not use keep their defaults."""
+
+    kind: RopeKind = RopeKind.DEFAULT
+    factor: float = 1.0
+    original_max_position: int = 0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    """Yarn: whether the correction range is rounded to whole dimensions."""
+    attention_factor: float | None = None
+    """Scales cos and sin; None: what the kind prescribes."""
+    mscale: float = 0.0
+    mscale_all_dim: float = 0.0
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Facts about a text model."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_position: int
+    norm_epsilon: float
+    rope_theta: float
+    rotary_dim: int
+    """Leading dimensions of each head that rotate."""
+    rope: RopeScaling = RopeScaling()
+    sliding_window: int | None = None
+    """Tokens that a windowed layer sees, itself included."""
+    ties_embeddings: bool = False
+    eos_token_ids: frozenset[int] = frozenset()
+    default_top_k: int | None = None
+
+
+def read_config(config: Fields, generation: Fields) -> ModelConfig:
+    """From config.json and generation_config.json (which may be empty). Raises ModelLoadError."""
+    heads, hidden = config.positive("num_attention_heads"), config.positive("hidden_size")
+    head_dim = config.positive("head_dim", hidden // heads)
+    rope = config.section("rope_parameters") or Fields(config.source, {})
+    max_position = config.positive("max_position_embeddings", 2048)
+    rotary_share = rope.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
+    result = ModelConfig(
+        model_type=config.text("model_type"),
+        vocab_size=config.positive("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=config.positive("intermediate_size"),
+        num_layers=config.positive("num_hidden_layers"),
+        num_heads=heads,
+        num_kv_heads=config.positive("num_key_value_heads", heads),
+        head_dim=head_dim,
+        max_position=max_position,
+        norm_epsilon=config.number("rms_norm_eps", 1e-6),
+        rope_theta=rope.number("rope_theta", config.number("rope_theta", 10000.0)),
+        rotary_dim=int(head_dim * rotary_share),
+        rope=_rope_scaling(config, max_position),
+        sliding_window=_sliding_window(config),
+        ties_embeddings=config.flag("tie_word_embeddings", False),
+        eos_token_ids=frozenset(generation.integers("eos_token_id") + config.integers("eos_token_id")),
+        default_top_k=_default_top_k(config, generation),
+    )
+    if result.num_heads % result.num_kv_heads or result.rotary_dim % 2 or not result.rotary_dim:
+        raise ModelLoadError(f"{config.source}: heads and head_dim do not fit each other")
+    return result
+
+
+def _rope_scaling(config: Fields, max_position: int) -> RopeScaling:
+    fields = config.section("rope_parameters") or config.section("rope_scaling")
+    if fields is None:
+        return RopeScaling()
+    name = fields.text("rope_type", fields.text("type", "default"))
+    if name not in set(RopeKind):
+        raise fields.wrong("rope_type", "one of " + ", ".join(RopeKind))
+    original = config.positive("original_max_position_embeddings", max_position)
+    return RopeScaling(
+        kind=RopeKind(name),
+        factor=fields.number("factor", 1.0),
+        original_max_position=fields.positive("original_max_position_embeddings", original),
+        low_freq_factor=fields.number("low_freq_factor", 1.0),
+        high_freq_factor=fields.number("high_freq_factor", 4.0),
+        beta_fast=fields.number("beta_fast", 32.0),
+        beta_slow=fields.number("beta_slow", 1.0),
+        truncate=fields.flag("truncate", True),
+        attention_factor=fields.number("attention_factor") if "attention_factor" in fields else None,
+        mscale=fields.number("mscale", 0.0),
+        mscale_all_dim=fields.number("mscale_all_dim", 0.0),
+        short_factors=fields.numbers("short_factor") if "short_factor" in fields else (),
+        long_factors=fields.numbers("long_factor") if "long_factor" in fields else (),
+    )
+
+
+def _sliding_window(config: Fields) -> int | None:
+    """`use_sliding_window: false` (qwen) and 0 switch it off."""
+    if not config.flag("use_sliding_window", True):
+        return None
+    return config.integer("sliding_window", 0) or None
+
+
+def _default_top_k(config: Fields, generation: Fields) -> int | None:
+    source = generation if "top_k" in generation else config
+    return source.integer("top_k") if "top_k" in source else None

@@ -1,0 +1,60 @@
+"""The whole decoder as a stateful graph, before the paged transformation."""
+
+from collections.abc import Callable
+
+import numpy as np
+import openvino as ov
+
+from mindserve.engine.native.models import ops, rope
+from mindserve.engine.native.models.layers import Context, decoder_layer, final_norm
+from mindserve.engine.native.models.ops import Value
+from mindserve.engine.native.models.spec import DecoderSpec
+from mindserve.engine.native.models.weights import Weights
+
+
+def build_decoder(spec: DecoderSpec, weights: Weights, on_layer: Callable[[int], None]) -> ov.Model:
+    """Inputs `input_ids`, `attention_mask`, `position_ids` `[batch, tokens]`, `beam_idx` `[batch]`, `sample_rows` `[R]`
+    (indices into the flattened tokens); output `logits` `[R, vocab_size]`."""
+    inputs = {name: ops.parameter(name, [-1, -1], np.int64) for name in ("input_ids", "attention_mask", "position_ids")}
+    inputs["beam_idx"] = ops.parameter("beam_idx", [-1], np.int32)
+    inputs["sample_rows"] = ops.parameter("sample_rows", [-1], np.int64)
+    values = {name: node.output(0) for name, node in inputs.items()}
+    cos, sin = _rotations(values["position_ids"], spec, weights)
+    mask = ops.unsqueeze(ops.unsqueeze(ops.to_float(values["attention_mask"]), 1), 1)
+    context = Context(spec=spec, weights=weights, cos=cos, sin=sin, mask=mask, beams=values["beam_idx"])
+    table = weights.vocabulary_matrix("model.embed_tokens.weight", spec.config.vocab_size, spec.config.hidden_size)
+    x = _embedded(table, values["input_ids"], spec)
+    for index in range(spec.config.num_layers):
+        x = decoder_layer(x, index, context)
+        on_layer(index)
+    sampled = ops.gather_rows(ops.reshape(x, [-1, spec.config.hidden_size]), values["sample_rows"])
+    logits = ops.linear(final_norm(sampled, context), _output_head(table, spec, weights))
+    return ov.Model([ops.result(logits, "logits")], context.sinks, list(inputs.values()), spec.config.model_type)
+
+
+def _embedded(table: Value, ids: Value, spec: DecoderSpec) -> Value:
+    x = ops.gather_rows(table, ids)
+    return x if spec.embedding_scale == 1.0 else ops.multiply(x, ops.floats(spec.embedding_scale))
+
+
+def _output_head(table: Value, spec: DecoderSpec, weights: Weights) -> Value:
+    """The embedding itself when the two are tied: stored once."""
+    name = "lm_head.weight"
+    if spec.config.ties_embeddings or name not in weights:
+        return table
+    return weights.vocabulary_matrix(name, spec.config.vocab_size, spec.config.hidden_size)
+
+
+def _rotations(positions: Value, spec: DecoderSpec, weights: Weights) -> tuple[Value, Value]:
+    """cos and sin of every token's angles, `[batch, 1, tokens, head_dim]`."""
+    config = spec.config
+    divisors = weights.numbers("rope_freqs.weight", config.rotary_dim // 2) if "rope_freqs.weight" in weights else None
+    per_position = ops.floats(rope.frequencies(config, divisors)[None, None])
+    half = ops.multiply(ops.unsqueeze(ops.to_float(positions), 2), per_position)
+    cos, sin = ops.cos_sin(ops.concat([half, half], -1))
+    magnitude = rope.magnitude(config)
+    if magnitude != 1.0:
+        half_rotary, half_still = config.rotary_dim // 2, (config.head_dim - config.rotary_dim) // 2
+        scale = ops.floats(([magnitude] * half_rotary + [1.0] * half_still) * 2)
+        cos, sin = ops.multiply(cos, scale), ops.multiply(sin, scale)
+    return ops.unsqueeze(cos, 1), ops.unsqueeze(sin, 1)

@@ -1,0 +1,1 @@
+"""One small file per model family: from its configuration to a `DecoderSpec`."""

@@ -1,0 +1,73 @@
+"""What stands between attention layers: a gated MLP, or a mixture of them."""
+
+from mindserve.engine.native.models import ops
+from mindserve.engine.native.models.ops import Value
+from mindserve.engine.native.models.spec import Activation, DecoderSpec, Experts
+from mindserve.engine.native.models.weights import Part, Weights
+
+
+def feed_forward(x: Value, index: int, spec: DecoderSpec, weights: Weights) -> Value:
+    """The branch of layer `index`."""
+    prefix = f"model.layers.{index}.mlp."
+    if spec.experts is not None and index not in spec.experts.dense_layers:
+        return _mixture(x, prefix, spec, weights)
+    return _gated_mlp(x, prefix, spec.config.intermediate_size, spec, weights)
+
+
+def _gated_mlp(x: Value, prefix: str, size: int, spec: DecoderSpec, weights: Weights) -> Value:
+    """down(act(gate(x)) * up(x)), gate and up in one product."""
+    hidden = spec.config.hidden_size
+    parts: list[Part] = [(prefix + "gate_proj", size), (prefix + "up_proj", size)]
+    if prefix + "gate_up_proj.weight" in weights:
+        parts = [(prefix + "gate_up_proj", 2 * size)]
+    matrix = weights.matrix([(name + ".weight", rows) for name, rows in parts], hidden)
+    bias = weights.bias([(name + ".bias", rows) for name, rows in parts]) if spec.mlp_bias else None
+    gate, up = ops.split(ops.linear(x, matrix, bias), [size, size])
+    down = weights.matrix([(prefix + "down_proj.weight", hidden)], size)
+    bias = weights.bias([(prefix + "down_proj.bias", hidden)]) if spec.mlp_bias else None
+    return ops.linear(ops.multiply(_activated(gate, spec.activation), up), down, bias)
+
+
+def _activated(x: Value, activation: Activation) -> Value:
+    """The gate's function."""
+    return ops.silu(x) if activation is Activation.SILU else ops.gelu_tanh(x)
+
+
+def _mixture(x: Value, prefix: str, spec: DecoderSpec, weights: Weights) -> Value:
+    """The chosen experts' results, weighted, and the shared expert's."""
+    experts = spec.experts
+    assert experts is not None
+    rows = ops.reshape(x, [-1, spec.config.hidden_size])
+    mixed = ops.multiply(_all_experts(rows, prefix, spec, weights), _routing(rows, prefix, spec, experts, weights))
+    result = ops.reshape_like(ops.sum_over(mixed, 0, False), x)
+    if experts.shared_intermediate_size is None:
+        return result
+    shared = _gated_mlp(x, prefix + "shared_expert.", experts.shared_intermediate_size, spec, weights)
+    gate = weights.plain_matrix(prefix + "shared_expert_gate.weight", 1, spec.config.hidden_size)
+    return ops.add(result, ops.multiply(shared, ops.sigmoid(ops.linear(x, gate))))
+
+
+def _all_experts(rows: Value, prefix: str, spec: DecoderSpec, weights: Weights) -> Value:
+    """`[experts, tokens, hidden]`: every expert on every token."""
+    experts, hidden = spec.experts, spec.config.hidden_size
+    assert experts is not None
+    size = experts.intermediate_size
+
+    def matrices(role: str, rows: int, columns: int) -> Value:
+        each = [f"{prefix}experts.{i}.{role}.weight" for i in range(experts.count)]
+        return weights.experts(each, f"{prefix}experts.{role}.weight", rows, columns)
+
+    repeated = ops.reshape(ops.tile(rows, [experts.count, 1]), [experts.count, -1, hidden])
+    gate = ops.linear(repeated, matrices("gate_proj", size, hidden))
+    up = ops.linear(repeated, matrices("up_proj", size, hidden))
+    return ops.linear(ops.multiply(_activated(gate, spec.activation), up), matrices("down_proj", hidden, size))
+
+
+def _routing(rows: Value, prefix: str, spec: DecoderSpec, experts: Experts, weights: Weights) -> Value:
+    """`[experts, tokens, 1]` weight of each expert for each token, 0 for those not chosen."""
+    router = weights.plain_matrix(prefix + "gate.weight", experts.count, spec.config.hidden_size)
+    shares, chosen = ops.top(ops.softmax(ops.linear(rows, router)), experts.per_token)
+    if experts.renormalises:
+        shares = ops.divide(shares, ops.sum_over(shares, -1, True))
+    scattered = ops.scatter_columns(shares, chosen, experts.count)
+    return ops.unsqueeze(ops.transpose(scattered, [1, 0]), 2)

@@ -1,0 +1,73 @@
+"""From a model's files to the graph that the engine runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import openvino as ov
+
+from mindserve.engine.native.models.checkpoint import Checkpoint, model_files
+from mindserve.engine.native.models.config import ModelConfig, read_config
+from mindserve.engine.native.models.decoder import build_decoder
+from mindserve.engine.native.models.families.registry import describe
+from mindserve.engine.native.models.gguf_checkpoint import GgufCheckpoint
+from mindserve.engine.native.models.paged import to_paged
+from mindserve.engine.native.models.safetensors_checkpoint import SafetensorsCheckpoint
+from mindserve.engine.native.models.weights import Weights
+from mindserve.settings.values import Precision
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the share of it that is done (0 to 1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model ready to be compiled.
+
+    `graph` takes `input_ids`, `position_ids` `[T]` int64, `past_lens`, `subsequence_begins`, `block_indices`,
+    `block_indices_begins`, `max_context_len` (int32), `key_cache.N`, `value_cache.N` and `sample_rows` `[R]` int64, and
+    gives `logits` `[R, vocab_size]`.
+    """
+
+    graph: ov.Model
+    config: ModelConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatefulModel:
+    """The graph before the paged transformation: what can be saved."""
+
+    graph: ov.Model
+    config: ModelConfig
+    windows: tuple[int | None, ...]
+
+
+def load_model(path: Path, precision: Precision, *, progress: Progress) -> LoadedModel:
+    """Read and build. Raises ModelLoadError."""
+    return paged_model(build_model(path, precision, progress=progress))
+
+
+def build_model(path: Path, precision: Precision, *, progress: Progress) -> StatefulModel:
+    """Read, compress and build, without the paged transformation. Raises ModelLoadError."""
+    progress("reading", 0.0)
+    checkpoint = open_checkpoint(path)
+    config = read_config(checkpoint.config, checkpoint.generation)
+    spec = describe(config, checkpoint.config)
+
+    def on_layer(index: int) -> None:
+        progress("building", (index + 1) / config.num_layers)
+
+    graph = build_decoder(spec, Weights(checkpoint, precision), on_layer)
+    return StatefulModel(graph=graph, config=config, windows=spec.windows)
+
+
+def paged_model(model: StatefulModel) -> LoadedModel:
+    """Transform (in place)."""
+    to_paged(model.graph, model.windows)
+    return LoadedModel(graph=model.graph, config=model.config)
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """A Hugging Face directory, a GGUF file, or a directory with one. Raises ModelLoadError."""
+    first = model_files(path)[0]
+    return SafetensorsCheckpoint(first.parent) if first.name == "config.json" else GgufCheckpoint(first)

@@ -1,0 +1,248 @@
+"""The operators that model graphs are made of: a typed face on OpenVINO's untyped opset, the only module that knows it."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+from openvino import opset15
+from openvino.op.util import Variable, VariableInfo
+
+from mindserve.engine.native.models.quantised import Quantised, pack_nibbles
+
+Value = ov.Output
+"""One output of a node: what operators take and give."""
+
+opset: Any = opset15
+
+
+def parameter(name: str, shape: Sequence[int], dtype: Any) -> ov.Node:
+    """A graph input; -1 is a dimension that varies."""
+    node = opset.parameter(list(shape), dtype, name=name)
+    node.output(0).set_names({name})
+    return node
+
+
+def result(value: Value, name: str) -> ov.Node:
+    """A graph output."""
+    node = opset.result(value)
+    value.set_names({name})
+    return node
+
+
+def constant(array: NDArray[np.generic]) -> Value:
+    """Shares the array's memory."""
+    return _out(opset.constant(np.ascontiguousarray(array), shared_memory=True))
+
+
+def floats(values: Any) -> Value:
+    """A small f32 constant."""
+    return _out(opset.constant(np.asarray(values, np.float32)))
+
+
+def ints(values: Any) -> Value:
+    """A small int64 constant: shapes, axes, sizes."""
+    return _out(opset.constant(np.asarray(values, np.int64)))
+
+
+def dequantised(matrix: Quantised) -> Value:
+    """The f32 matrix that `matrix` stands for, in the pattern that the CPU plugin keeps compressed: convert, subtract,
+    multiply, reshape. Good for `linear` and `gather`."""
+    *lead, columns = matrix.shape
+    is_grouped = matrix.group != columns
+    grouped = [*lead, columns // matrix.group, matrix.group] if is_grouped else [*lead, columns]
+    per_group = [*lead, columns // matrix.group, 1] if is_grouped else [*lead, 1]
+    codes = _u4(matrix.codes, grouped) if matrix.bits == 4 else constant(matrix.codes.reshape(grouped))
+    value = _convert(codes)
+    if not isinstance(matrix.zeros, int) or matrix.zeros:
+        value = opset.subtract(value, _zero_point(matrix, per_group))
+    value = opset.multiply(value, _convert(constant(matrix.scales.reshape(per_group))))
+    return _out(opset.reshape(value, ints([*lead, columns]), False) if is_grouped else value)
+
+
+def half_precision(matrix: NDArray[np.float16]) -> Value:
+    """An f16 matrix as f32, kept in f16."""
+    return _out(_convert(constant(matrix)))
+
+
+def gather_rows(table: Value, rows: Value) -> Value:
+    """`table[rows]`."""
+    return _out(opset.gather(table, rows, ints(0)))
+
+
+def linear(x: Value, weight: Value, bias: Value | None = None) -> Value:
+    """`x @ weight.T + bias`."""
+    product = opset.matmul(x, weight, False, True)
+    return _out(product if bias is None else opset.add(product, bias))
+
+
+def matmul(left: Value, right: Value) -> Value:
+    """`left @ right`."""
+    return _out(opset.matmul(left, right, False, False))
+
+
+def add(left: Value, right: Value) -> Value:
+    """Elementwise."""
+    return _out(opset.add(left, right))
+
+
+def multiply(left: Value, right: Value) -> Value:
+    """Elementwise."""
+    return _out(opset.multiply(left, right))
+
+
+def divide(left: Value, right: Value) -> Value:
+    """Elementwise."""
+    return _out(opset.divide(left, right))
+
+
+def rms_normalise(x: Value, weight: Value, epsilon: float) -> Value:
+    """Over the last axis, in the pattern that becomes one kernel."""
+    mean = opset.reduce_mean(opset.power(x, floats(2.0)), ints([-1]), True)
+    scale = opset.divide(floats(1.0), opset.sqrt(opset.add(mean, floats(epsilon))))
+    return _out(opset.multiply(opset.multiply(scale, x), weight))
+
+
+def split(x: Value, sizes: Sequence[int]) -> list[Value]:
+    """Along the last axis."""
+    if len(sizes) == 1:
+        return [x]
+    return list(opset.variadic_split(x, ints(-1), ints(list(sizes))).outputs())
+
+
+def reshape(x: Value, shape: Sequence[int]) -> Value:
+    """0 keeps a dimension, -1 is what is left."""
+    return _out(opset.reshape(x, ints(list(shape)), True))
+
+
+def transpose(x: Value, order: Sequence[int]) -> Value:
+    """Reorder axes."""
+    return _out(opset.transpose(x, ints(list(order))))
+
+
+def unsqueeze(x: Value, axis: int) -> Value:
+    """A new axis of one."""
+    return _out(opset.unsqueeze(x, ints(axis)))
+
+
+def concat(values: Sequence[Value], axis: int) -> Value:
+    """Join."""
+    return _out(opset.concat(list(values), axis))
+
+
+def slice_axis(x: Value, axis: int, start: int, stop: int) -> Value:
+    """`x[..., start:stop]` on one axis."""
+    return _out(opset.slice(x, ints([start]), ints([stop]), ints([1]), ints([axis])))
+
+
+def sizes(x: Value, axes: Sequence[int]) -> Value:
+    """Sizes of some axes as a vector."""
+    return _out(opset.gather(opset.shape_of(x), ints(list(axes)), ints(0)))
+
+
+def broadcast(x: Value, shape: Value) -> Value:
+    """Bidirectional."""
+    return _out(opset.broadcast(x, shape, "bidirectional"))
+
+
+def to_float(x: Value) -> Value:
+    """As f32."""
+    return _out(_convert(x))
+
+
+def cos_sin(angles: Value) -> tuple[Value, Value]:
+    """Both."""
+    return _out(opset.cos(angles)), _out(opset.sin(angles))
+
+
+def silu(x: Value) -> Value:
+    """x * sigmoid(x)."""
+    return _out(opset.swish(x))
+
+
+def gelu_tanh(x: Value) -> Value:
+    """The tanh approximation."""
+    return _out(opset.gelu(x, "tanh"))
+
+
+def sigmoid(x: Value) -> Value:
+    """1 / (1 + exp(-x))."""
+    return _out(opset.sigmoid(x))
+
+
+def softmax(x: Value) -> Value:
+    """Over the last axis."""
+    return _out(opset.softmax(x, -1))
+
+
+def top(x: Value, k: int) -> tuple[Value, Value]:
+    """The k largest on the last axis: values and int64 indices, best first."""
+    node = opset.topk(x, ints(k), -1, "max", "value", index_element_type="i64")
+    return node.output(0), node.output(1)
+
+
+def sum_over(x: Value, axis: int, keep: bool) -> Value:
+    """Along one axis."""
+    return _out(opset.reduce_sum(x, ints([axis]), keep))
+
+
+def tile(x: Value, repeats: Sequence[int]) -> Value:
+    """Repeat along each axis."""
+    return _out(opset.tile(x, ints(list(repeats))))
+
+
+def reshape_like(x: Value, other: Value) -> Value:
+    """In the shape of `other`."""
+    return _out(opset.reshape(x, opset.shape_of(other), False))
+
+
+def scatter_columns(values: Value, columns: Value, width: int) -> Value:
+    """`[rows, width]` zeros with `values` `[rows, k]` at `columns` `[rows, k]`."""
+    zeros = broadcast(floats(0.0), concat([sizes(values, [0]), ints([width])], 0))
+    return _out(opset.scatter_elements_update(zeros, columns, values, ints(1)))
+
+
+def attention(query: Value, key: Value, value: Value, mask: Value, *, scale: float) -> Value:
+    """Scaled dot products over `[batch, heads, tokens, head_dim]`."""
+    node = opset.scaled_dot_product_attention(query, key, value, mask, floats(scale), causal=False)
+    return _out(node)
+
+
+def cached(new: Value, name: str, beams: Value, *, heads: int, head_dim: int) -> tuple[Value, ov.Node]:
+    """`new` appended (axis 2) to what the variable `name` holds; and the node that stores the result."""
+    info = VariableInfo()
+    info.data_shape = ov.PartialShape([-1, heads, -1, head_dim])
+    info.data_type = ov.Type.f32
+    info.variable_id = name
+    variable = Variable(info)
+    shape = concat([sizes(new, [0]), ints([heads]), ints([0]), ints([head_dim])], 0)
+    past = opset.read_value(opset.broadcast(floats(0.0), shape), variable)
+    joined = opset.concat([opset.gather(past, beams, ints(0)), new], 2)
+    return _out(joined), opset.assign(joined, variable)
+
+
+def _zero_point(matrix: Quantised, shape: list[int]) -> Any:
+    """What is subtracted, as f32: whole zeros in the type of the codes, fractional ones as they are."""
+    if isinstance(matrix.zeros, int):
+        zeros = np.full([1] * len(shape), matrix.zeros, np.uint8)
+        return _convert(_u4(pack_nibbles(np.resize(zeros, 2)), zeros.shape) if matrix.bits == 4 else constant(zeros))
+    if matrix.zeros.dtype == np.float32:
+        return constant(matrix.zeros.reshape(shape))
+    return _convert(constant(matrix.zeros.reshape(shape)))
+
+
+def _u4(packed: NDArray[np.uint8], shape: Sequence[int]) -> Value:
+    # A u4 constant does not keep the array alive whose memory it shares: this one is copied.
+    tensor = ov.Tensor(np.ascontiguousarray(packed).reshape(-1), ov.Shape(list(shape)), ov.Type.u4)
+    return _out(opset.constant(tensor, shared_memory=False))
+
+
+def _convert(x: Any) -> Any:
+    return opset.convert(x, "f32")
+
+
+def _out(node: Any) -> Value:
+    return cast("ov.Node", node).output(0)

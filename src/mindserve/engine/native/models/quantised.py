@@ -1,0 +1,152 @@
+"""Matrices as integers with scales, in the forms that the graph keeps as they are: value = (code - zero) * scale.
+
+Sources: the exact unpacking of GGUF blocks (layouts: ggml's `block_q4_0` and so on), and rounding of dense numbers.
+Everything runs over a bounded number of rows at a time, so no matrix is ever whole in f32.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from gguf import GGMLQuantizationType as Packing
+from numpy.typing import NDArray
+
+from mindserve.engine.native.models.stored import StoredTensor
+
+GROUP = 32
+"""Columns that share a scale where scales are not per row: the block of GGUF's simple formats."""
+CHUNK_ELEMENTS = 1 << 22
+"""Elements worked on at a time."""
+
+AnyArray = NDArray[np.generic]
+Floats = TypeVar("Floats", NDArray[np.float16], NDArray[np.float32])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantised:
+    """`[..., columns]` codes with `[..., columns / group]` scales and zeros."""
+
+    codes: NDArray[np.int8] | NDArray[np.uint8]
+    """int8, or uint8; of 4 bits: two in a byte, the even column in the low half."""
+    bits: int
+    scales: NDArray[np.float16] | NDArray[np.float32]
+    zeros: int | NDArray[np.uint8] | NDArray[np.float32] = 0
+    """One for all, or one per scale: whole (uint8) or fractional (float32)."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In elements."""
+        return (*self.codes.shape[:-1], self.codes.shape[-1] * 8 // self.bits)
+
+    @property
+    def group(self) -> int:
+        """Columns per scale."""
+        return self.shape[-1] // self.scales.shape[-1]
+
+
+def by_row_int8(tensor: StoredTensor) -> Quantised:
+    """Symmetric, one scale per row."""
+
+    def quantise(part: StoredTensor) -> Quantised:
+        dense = part.dense()
+        scales = _nonzero(np.abs(dense).max(axis=-1, keepdims=True) / np.float32(127))
+        codes = np.rint(dense / scales).astype(np.int8)
+        return Quantised(codes=codes, bits=8, scales=scales)
+
+    return _in_chunks(tensor, quantise)
+
+
+def by_group_int4(tensor: StoredTensor) -> Quantised:
+    """Unsigned with a zero point per group of GROUP columns."""
+
+    def quantise(part: StoredTensor) -> Quantised:
+        groups = part.dense().reshape(part.shape[0], -1, GROUP)
+        low, high = np.minimum(groups.min(axis=-1), 0), np.maximum(groups.max(axis=-1), 0)
+        scales = _nonzero(((high - low) / np.float32(15)).astype(np.float16))
+        zeros = np.clip(np.rint(-low / scales.astype(np.float32)), 0, 15)
+        codes = np.rint(groups / scales[..., None].astype(np.float32)) + zeros[..., None]
+        codes = np.clip(codes, 0, 15).astype(np.uint8).reshape(part.shape)
+        return Quantised(codes=pack_nibbles(codes), bits=4, scales=scales, zeros=zeros.astype(np.uint8))
+
+    return _in_chunks(tensor, quantise)
+
+
+def exact(tensor: StoredTensor) -> Quantised | None:
+    """The blocks themselves, when they are of a kind that the graph can hold."""
+    unpack = UNPACKERS.get(tensor.packing) if tensor.packing is not None else None
+    return None if unpack is None else _in_chunks(tensor, lambda part: unpack(part.data))
+
+
+def pack_nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Two columns in a byte."""
+    return codes[..., 0::2] | (codes[..., 1::2] << 4)
+
+
+def _q8_0(rows: AnyArray) -> Quantised:
+    blocks = rows.view(np.uint8).reshape(rows.shape[0], -1, 34)
+    codes = blocks[..., 2:].view(np.int8).reshape(rows.shape[0], -1)
+    return Quantised(codes=codes, bits=8, scales=_halves(blocks, 0))
+
+
+def _q4_0(rows: AnyArray) -> Quantised:
+    blocks = rows.view(np.uint8).reshape(rows.shape[0], -1, 18)
+    codes = _block_nibbles(blocks[..., 2:])
+    return Quantised(codes=codes, bits=4, scales=_halves(blocks, 0), zeros=8)
+
+
+def _q4_1(rows: AnyArray) -> Quantised:
+    blocks = rows.view(np.uint8).reshape(rows.shape[0], -1, 20)
+    scales, lows = _halves(blocks, 0).astype(np.float32), _halves(blocks, 2).astype(np.float32)
+    return _with_lows(_block_nibbles(blocks[..., 4:]), scales, lows)
+
+
+def _with_lows(codes: NDArray[np.uint8], scales: NDArray[np.float32], lows: NDArray[np.float32]) -> Quantised:
+    """value = code * scale + low. A block of one value (scale 0) becomes code 0, zero -1, scale low."""
+    is_flat = scales == 0
+    if is_flat.any():
+        grouped = codes.reshape(*scales.shape, -1)
+        codes = np.where(is_flat[..., None], np.uint8(0), grouped).reshape(codes.shape)
+        scales = np.where(is_flat, lows, scales)
+    zeros = np.where(is_flat, np.float32(-1), -lows / np.where(scales == 0, np.float32(1), scales))
+    return Quantised(codes=codes, bits=4, scales=scales, zeros=zeros.astype(np.float32))
+
+
+UNPACKERS: dict[Packing, Callable[[AnyArray], Quantised]] = {
+    Packing.Q8_0: _q8_0,
+    Packing.Q4_0: _q4_0,
+    Packing.Q4_1: _q4_1,
+}
+
+
+def _halves(blocks: NDArray[np.uint8], offset: int) -> NDArray[np.float16]:
+    return np.ascontiguousarray(blocks[..., offset : offset + 2]).view(np.float16)[..., 0]
+
+
+def _block_nibbles(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A block keeps columns 0-15 in its low halves and 16-31 in its high ones; the graph wants neighbours together."""
+    columns = np.concatenate([packed & 15, packed >> 4], axis=-1)
+    return pack_nibbles(columns).reshape(packed.shape[0], -1)
+
+
+def _nonzero(scales: Floats) -> Floats:
+    return np.where(scales == 0, scales.dtype.type(1), scales)
+
+
+def _in_chunks(tensor: StoredTensor, quantise: Callable[[StoredTensor], Quantised]) -> Quantised:
+    """Apply to some rows at a time; all axes but the last are rows."""
+    *lead, columns = tensor.shape
+    flat = StoredTensor(data=tensor.data.reshape(-1, tensor.data.shape[-1]), packing=tensor.packing)
+    step = max(1, CHUNK_ELEMENTS // columns)
+    parts = [quantise(flat.rows(slice(start, start + step))) for start in range(0, flat.shape[0], step)]
+
+    def joined(arrays: Sequence[AnyArray]) -> Any:
+        return np.concatenate(arrays).reshape(*lead, -1)
+
+    zeros = parts[0].zeros
+    return Quantised(
+        codes=joined([part.codes for part in parts]),
+        bits=parts[0].bits,
+        scales=joined([part.scales for part in parts]),
+        zeros=zeros if isinstance(zeros, int) else joined([np.asarray(part.zeros) for part in parts]),
+    )

@@ -1,0 +1,61 @@
+"""The decoder that all text families are instances of. A family's file fills in a `DecoderSpec`; nothing else differs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from mindserve.engine.native.models.config import ModelConfig
+
+
+class Activation(StrEnum):
+    """What the gate of an MLP passes through."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_pytorch_tanh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norms:
+    """Which tensors of a layer normalise what. After-norms act on a branch before it is added."""
+
+    before_attention: str = "input_layernorm"
+    after_attention: str | None = None
+    before_mlp: str = "post_attention_layernorm"
+    after_mlp: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """A mixture of experts in place of the MLP."""
+
+    count: int
+    per_token: int
+    intermediate_size: int
+    renormalises: bool
+    """Whether the chosen experts' weights are made to add up to 1."""
+    shared_intermediate_size: int | None = None
+    """Size of a gated expert that every token passes through."""
+    dense_layers: frozenset[int] = frozenset()
+    """Layers with an ordinary MLP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderSpec:
+    """What a family's graph needs to know beyond sizes."""
+
+    config: ModelConfig
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    normalises_qk: bool = False
+    is_rotary_interleaved: bool = False
+    norms: Norms = Norms()
+    norm_offset: float = 0.0
+    """Added to every norm's weight."""
+    activation: Activation = Activation.SILU
+    embedding_scale: float = 1.0
+    windows: tuple[int | None, ...] = ()
+    """Sliding window of each layer; (): none has one."""
+    experts: Experts | None = None
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Parts of tensor names as this code has them -> as the checkpoint has them."""
