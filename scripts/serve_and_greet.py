@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 DEFAULT_PORT = 1025
+MODEL_NAME = "smollm2"
 POLL_INTERVAL_S = 0.2
 
 GREETING = """
@@ -31,7 +32,8 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT)
     known, others = parser.parse_known_args()
     mindserve = Path(sys.executable).parent / "mindserve"
-    server = subprocess.Popen([mindserve, "serve", known.model, "--port", str(known.port), *others])
+    options = ["--port", str(known.port), "--model-name", MODEL_NAME, *others]
+    server = subprocess.Popen([mindserve, "serve", known.model, *options])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: server.send_signal(number))
     name = served_model(server, known.port)
