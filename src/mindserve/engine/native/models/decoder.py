@@ -29,7 +29,7 @@ def build_decoder(spec: DecoderSpec, weights: Weights, on_layer: Callable[[int],
         on_layer(index)
     sampled = ops.gather_rows(ops.reshape(x, [-1, spec.config.hidden_size]), values["sample_rows"])
     logits = ops.linear(final_norm(sampled, context), _output_head(table, spec, weights))
-    return ov.Model([ops.result(logits, "logits")], context.sinks, list(inputs.values()), spec.config.model_type)
+    return ops.model([ops.result(logits, "logits")], context.sinks, list(inputs.values()), spec.config.model_type)
 
 
 def _embedded(table: Value, ids: Value, spec: DecoderSpec) -> Value:

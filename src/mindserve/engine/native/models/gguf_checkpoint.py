@@ -17,7 +17,8 @@ READ_ERRORS = (OSError, ValueError, IndexError, KeyError, TypeError, OverflowErr
 """What the reader raises on damaged files."""
 
 PACKED = frozenset(
-    GGMLQuantizationType[name] for name in ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
+    GGMLQuantizationType[name]
+    for name in ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 )
 DENSE = frozenset(GGMLQuantizationType[name] for name in ("F32", "F16", "BF16"))
 

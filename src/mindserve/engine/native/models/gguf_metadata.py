@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from mindserve.errors import ModelLoadError
 
@@ -63,7 +64,17 @@ SCALING_KEYS = {
 END_TOKEN_KEYS = tuple(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
 
 END_TOKEN_TEXTS = frozenset(
-    ["<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>", "<|user|>", "<|observation|>"]
+    [
+        "<|endoftext|>",
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end|>",
+        "<|end_of_text|>",
+        "<end_of_turn>",
+        "<|user|>",
+        "<|observation|>",
+    ]
 )
 """Control tokens that end an answer; files often name only one of them."""
 
@@ -131,7 +142,9 @@ def hf_config(metadata: Mapping[str, object], architecture: Architecture) -> dic
     scaling = {hf: metadata[prefix + key] for key, hf in SCALING_KEYS.items() if prefix + key in metadata}
     if scaling.get("rope_type", "none") != "none":
         config["rope_scaling"] = scaling
-    rotary, hidden, heads = (metadata.get(prefix + key) for key in ("rope.dimension_count", "embedding_length", "attention.head_count"))
+    rotary, hidden, heads = (
+        metadata.get(prefix + key) for key in ("rope.dimension_count", "embedding_length", "attention.head_count")
+    )
     if isinstance(rotary, int) and isinstance(hidden, int) and isinstance(heads, int) and heads:
         head_dim = metadata.get(prefix + "attention.key_length", hidden // heads)
         config["partial_rotary_factor"] = rotary / head_dim if isinstance(head_dim, int) and head_dim else 1.0
@@ -146,6 +159,6 @@ def end_token_ids(metadata: Mapping[str, object]) -> list[int]:
     named = {value for key in END_TOKEN_KEYS if isinstance(value := metadata.get(key), int)}
     tokens, types = metadata.get("tokenizer.ggml.tokens"), metadata.get("tokenizer.ggml.token_type")
     if isinstance(tokens, list) and isinstance(types, list):
-        pairs = enumerate(zip(tokens, types, strict=False))
-        named |= {i for i, (text, kind) in pairs if kind == CONTROL_TOKEN and text in END_TOKEN_TEXTS}
+        pairs = zip(cast("list[object]", tokens), cast("list[object]", types), strict=False)
+        named |= {i for i, (text, kind) in enumerate(pairs) if kind == CONTROL_TOKEN and text in END_TOKEN_TEXTS}
     return sorted(named)

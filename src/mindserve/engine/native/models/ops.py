@@ -1,4 +1,4 @@
-"""The operators that model graphs are made of: a typed face on OpenVINO's untyped opset, the only module that knows it."""
+"""The operators that model graphs are made of: a typed face on OpenVINO's untyped opset."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
@@ -33,9 +33,15 @@ def result(value: Value, name: str) -> ov.Node:
     return node
 
 
+def model(results: Sequence[ov.Node], sinks: Sequence[ov.Node], inputs: Sequence[ov.Node], name: str) -> ov.Model:
+    """The whole graph."""
+    build: Any = ov.Model
+    return build(list(results), list(sinks), list(inputs), name)
+
+
 def constant(array: NDArray[np.generic]) -> Value:
-    """Shares the array's memory."""
-    return _out(opset.constant(np.ascontiguousarray(array), shared_memory=True))
+    """Shares the array's memory where it may be written to (OpenVINO's condition), else copies (mapped files)."""
+    return _out(opset.constant(np.ascontiguousarray(array), shared_memory=array.flags.writeable))
 
 
 def floats(values: Any) -> Value:
@@ -55,7 +61,7 @@ def dequantised(matrix: Quantised) -> Value:
     is_grouped = matrix.group != columns
     grouped = [*lead, columns // matrix.group, matrix.group] if is_grouped else [*lead, columns]
     per_group = [*lead, columns // matrix.group, 1] if is_grouped else [*lead, 1]
-    codes = _u4(matrix.codes, grouped) if matrix.bits == 4 else constant(matrix.codes.reshape(grouped))
+    codes = _u4(matrix.codes.view(np.uint8), grouped) if matrix.bits == 4 else constant(matrix.codes.reshape(grouped))
     value = _convert(codes)
     if not isinstance(matrix.zeros, int) or matrix.zeros:
         value = opset.subtract(value, _zero_point(matrix, per_group))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import openvino as ov
 from openvino import opset15
-from openvino._offline_transformations import (  # pyright: ignore[reportMissingImports]
+from openvino._offline_transformations import (  # pyright: ignore[reportMissingTypeStubs]
     paged_attention_transformation,
 )
 

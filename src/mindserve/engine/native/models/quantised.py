@@ -20,7 +20,7 @@ CHUNK_ELEMENTS = 1 << 22
 """Elements worked on at a time."""
 
 AnyArray = NDArray[np.generic]
-Floats = TypeVar("Floats", NDArray[np.float16], NDArray[np.float32])
+Real = TypeVar("Real", np.float16, np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def exact(tensor: StoredTensor) -> Quantised | None:
 
 def pack_nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Two columns in a byte."""
-    return codes[..., 0::2] | (codes[..., 1::2] << 4)
+    return codes[..., 0::2] | (codes[..., 1::2] << np.uint8(4))
 
 
 def _q8_0(rows: AnyArray) -> Quantised:
@@ -125,12 +125,13 @@ def _halves(blocks: NDArray[np.uint8], offset: int) -> NDArray[np.float16]:
 
 def _block_nibbles(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """A block keeps columns 0-15 in its low halves and 16-31 in its high ones; the graph wants neighbours together."""
-    columns = np.concatenate([packed & 15, packed >> 4], axis=-1)
+    columns = np.concatenate([packed & np.uint8(15), packed >> np.uint8(4)], axis=-1)
     return pack_nibbles(columns).reshape(packed.shape[0], -1)
 
 
-def _nonzero(scales: Floats) -> Floats:
-    return np.where(scales == 0, scales.dtype.type(1), scales)
+def _nonzero(scales: NDArray[Real]) -> NDArray[Real]:
+    scales[scales == 0] = 1
+    return scales
 
 
 def _in_chunks(tensor: StoredTensor, quantise: Callable[[StoredTensor], Quantised]) -> Quantised:

@@ -1,8 +1,8 @@
 """Rotary positions: one rotation for all families, over whole heads, between dimension i and i + head_dim / 2.
 
-Attention does not change when the dimensions of q and k are reordered alike. So families that rotate neighbouring pairs,
-or a part of each head only, get their rows reordered once at load (`head_order`), and pairs that do not rotate get
-frequency 0.
+Attention does not change when the dimensions of q and k are reordered alike. So families that rotate neighbouring
+pairs, or a part of each head only, get their rows reordered once at load (`head_order`), and pairs that do not rotate
+get frequency 0.
 """
 
 import math

@@ -1,5 +1,7 @@
 """Hugging Face directories: config.json and safetensors, in one file or in shards with an index."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast

@@ -1,4 +1,4 @@
-"""The decoder that all text families are instances of. A family's file fills in a `DecoderSpec`; nothing else differs."""
+"""The decoder that all text families are instances of: a family's file fills in a `DecoderSpec`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

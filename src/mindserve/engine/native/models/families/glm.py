@@ -1,4 +1,4 @@
-"""GLM-4 (`glm`), GLM-4-0414 (`glm4`) and ChatGLM 2/3 in its own layout (`chatglm`): rotary on half of each head, between neighbours."""
+"""GLM-4 (`glm`) and GLM-4-0414 (`glm4`): rotary on half of each head, between neighbouring dimensions."""
 
 from dataclasses import replace
 

@@ -26,6 +26,7 @@ def describe(config: ModelConfig, fields: Fields) -> DecoderSpec:
     if family is None:
         known = ", ".join(sorted(FAMILIES))
         raise ModelLoadError(
-            f"{fields.source}: model_type {config.model_type[:40]} is not supported (supported: {known})", param="model_type"
+            f"{fields.source}: model_type {config.model_type[:40]} is not supported (supported: {known})",
+            param="model_type",
         )
     return family(config, fields)
