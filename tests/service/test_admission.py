@@ -61,7 +61,8 @@ async def test_a_newcomer_does_not_overtake_the_line() -> None:
 
 
 async def test_who_gives_up_waiting_leaves_no_gap() -> None:
-    admission, entered = Admission(1), list[str]()
+    admission, entered = Admission(2), list[str]()
+    await admission.enter()
     await admission.enter()
     tasks = _queue(admission, "abc", entered)
     await _settle()
@@ -72,7 +73,7 @@ async def test_who_gives_up_waiting_leaves_no_gap() -> None:
     admission.leave()
     await _settle()
     assert entered == ["a", "c"]
-    assert admission.running == 1
+    assert (admission.running, admission.waiting) == (2, 0)
 
 
 async def test_a_place_handed_to_a_cancelled_request_goes_on_to_the_next() -> None:
