@@ -1,0 +1,119 @@
+"""The embedded engine behind the `Engine` protocol."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from mindserve.engine.base import EngineStats, GenerateRequest, ModelInfo
+from mindserve.engine.native.step import BLOCK_SIZE, Runner
+from mindserve.engine.native.stepper import Events, Stepper
+from mindserve.engine.native.stream import Stream
+from mindserve.engine.native.worker import Worker
+from mindserve.errors import InvalidRequest, NotReady, PromptTooLong
+from mindserve.settings.values import Settings
+
+
+class NativeEngine:
+    """Refuses what cannot be answered, numbers the rest and hands it to the worker; brings events to their streams.
+
+    Unhealthy after several failed steps in a row (until one succeeds) or once its thread has died.
+    """
+
+    def __init__(self, settings: Settings, *, load: Callable[[Settings], tuple[Runner, ModelInfo]]) -> None:
+        self._settings = settings
+        self._load = load
+        self._worker: Worker | None = None
+        self._info: ModelInfo | None = None
+        self._context_len = 0
+        self._streams: dict[int, Stream] = {}
+        self._numbers = count()
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts about the model. Raises NotReady before `start`."""
+        if self._info is None:
+            raise NotReady("The model is not loaded.")
+        return self._info
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether requests can be answered."""
+        return self._info is not None and self._worker is not None and self._worker.is_healthy
+
+    async def start(self) -> None:
+        """Load the model on the engine's own thread. Raises ModelLoadError."""
+        self._worker = Worker(self._load_stepper, self._deliver, asyncio.get_running_loop())
+        self._info = await self._worker.start()
+
+    def submit(self, request: GenerateRequest) -> Stream:
+        """Queue a request. Raises NotReady, InvalidRequest or PromptTooLong."""
+        if self._worker is None:
+            raise NotReady("The engine is not running.")
+        self._refuse_unknown(request)
+        self._refuse_too_long(len(request.prompt_token_ids))
+        worker, number, arrival_s = self._worker, next(self._numbers), perf_counter()
+        stream = Stream(request.n, lambda index: worker.post(lambda stepper: stepper.cancel(number, index)))
+        self._streams[number] = stream
+        worker.post(lambda stepper: stepper.add(number, request, arrival_s=arrival_s))
+        return stream
+
+    def stats(self) -> EngineStats:
+        """Counters as of the last step."""
+        return EngineStats() if self._worker is None else self._worker.stats
+
+    async def load_adapter(self, name: str, path: Path) -> None:
+        """Raises InvalidRequest: there are no adapters yet."""
+        raise InvalidRequest(f"The engine cannot load adapters, {name} neither.")
+
+    async def unload_adapter(self, name: str) -> None:
+        """Raises InvalidRequest: there are no adapters yet."""
+        raise InvalidRequest(f"There is no adapter {name}.")
+
+    async def close(self) -> None:
+        """Cancel what runs and free everything. Idempotent."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.close()
+
+    def _load_stepper(self) -> tuple[Runner, ModelInfo, Stepper]:
+        runner, info = self._load(self._settings)
+        in_blocks = runner.block_count * BLOCK_SIZE
+        self._context_len = min(info.max_context_len, self._settings.model.max_seq_len, in_blocks)
+        stepper = Stepper(runner, info, self._settings.scheduler, context_len=self._context_len)
+        return runner, info, stepper
+
+    def _deliver(self, events: Events) -> None:
+        for number, of_request in events.items():
+            stream = self._streams[number]
+            stream.put(of_request)
+            if stream.is_complete:
+                del self._streams[number]
+
+    def _refuse_unknown(self, request: GenerateRequest) -> None:
+        if request.adapter is not None:
+            raise InvalidRequest(f"There is no adapter {request.adapter}.", param="model")
+        for media in request.media:
+            if media.kind not in self.info.media:
+                raise InvalidRequest(f"The model does not take {media.kind} input.", param="messages")
+        tokens = np.asarray(request.prompt_token_ids, np.int64)
+        if not len(tokens) or tokens.min() < 0 or tokens.max() >= self.info.vocab_size:
+            raise InvalidRequest("Failed to enqueue inferRequest. Invalid Input Ids", param="messages")
+
+    def _refuse_too_long(self, length: int) -> None:
+        """At least one token must have room after the prompt, in the model and in all KV blocks together."""
+        positions, model = self.info.max_context_len, self._settings.model
+        if positions < model.max_seq_len and length > positions:
+            limit = f"maxPositionEmbeddings {positions}"
+        elif length > min(model.max_input_len, self._context_len - 1):
+            limit = str(min(model.max_input_len, self._context_len - 1))
+        else:
+            return
+        raise PromptTooLong(
+            "Failed to enqueue inferRequest. This model's maximum input ids length cannot be greater than "
+            f"{limit},the input ids length is {length}",
+            param="messages",
+        )

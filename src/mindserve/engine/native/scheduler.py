@@ -1,0 +1,216 @@
+"""What the next step computes. Pure bookkeeping: no tensors, no clock, no thread.
+
+A sequence has `pending` tokens that are not in its blocks: one while it decodes, many while its prompt (or, after a
+preemption, its prompt and output) is computed in chunks. A step takes all decodes, oldest first, and fills what is
+left of its token budget with chunks: running sequences', then those of newly admitted ones. Sequences wait and run in
+the order of their requests' arrival and the youngest is preempted first, so the oldest always moves and nobody starves.
+"""
+
+from bisect import insort
+from dataclasses import dataclass, field
+
+from mindserve.engine.native.blocks import BlockPool, blocks_for
+from mindserve.engine.native.sequence import Sequence, Status
+from mindserve.engine.native.step import BLOCK_SIZE
+from mindserve.settings.values import SchedulerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """`count` pending tokens of one sequence."""
+
+    sequence: Sequence
+    count: int
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the sequence's next token is chosen from this step's logits."""
+        return self.count == self.sequence.pending
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """One step."""
+
+    entries: list[Scheduled] = field(default_factory=list[Scheduled])
+    copies: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Blocks to copy (source, target) before the step, in this order."""
+    has_preempted: bool = False
+
+
+def _age(sequence: Sequence) -> tuple[int, int]:
+    return sequence.order
+
+
+class Scheduler:
+    """Owns the waiting and the running sequences and the block pool."""
+
+    def __init__(self, settings: SchedulerSettings, pool: BlockPool) -> None:
+        self._settings = settings
+        self._max_running = min(settings.max_batch_size, settings.step_token_budget)
+        self.pool = pool
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.preemptions = 0
+        self.prefix_queries = 0
+        self.prefix_hits = 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Let a sequence wait for its turn."""
+        sequence.status = Status.WAITING
+        insort(self.waiting, sequence, key=_age)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Take a sequence out, wherever it is; its blocks are given up."""
+        if sequence.status is Status.RUNNING:
+            self.running.remove(sequence)
+        elif sequence.status is Status.WAITING:
+            self.waiting.remove(sequence)
+        sequence.status = Status.FINISHED
+        self.pool.release(sequence.forget_blocks())
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Make `child` a copy of the running `parent`. Where the batch is full it waits, without blocks."""
+        child.inherit(parent)
+        if len(self.running) < self._max_running:
+            self.pool.share(child.blocks)
+            child.status = Status.RUNNING
+            insort(self.running, child, key=_age)
+        else:
+            child.forget_blocks()
+            self.add(child)
+
+    def replace(self, old: Sequence, new: Sequence) -> None:
+        """Let `new` go on in the place of `old`, which is finished."""
+        was_running = old.status is Status.RUNNING
+        if was_running:
+            self.running.remove(old)
+        else:
+            self.waiting.remove(old)
+        new.inherit(old)
+        new.status, old.status = old.status, Status.FINISHED
+        old.blocks = []
+        insort(self.running if was_running else self.waiting, new, key=_age)
+
+    def schedule(self, *, now_s: float) -> Plan:
+        """Choose the next step's tokens and give them blocks. Empty when nothing waits or runs."""
+        plan = Plan()
+        self._plan_decodes(plan)
+        room = self._settings.step_token_budget - len(plan.entries)
+        room = self._plan_chunks(plan, min(room, self._settings.max_prefill_tokens))
+        if room > 0 and not plan.has_preempted:
+            self._admit(plan, room)
+        for entry in plan.entries:
+            if entry.sequence.active.scheduled_at_s is None:
+                entry.sequence.active.scheduled_at_s = now_s
+        return plan
+
+    def commit(self, plan: Plan) -> None:
+        """The step has been computed: its tokens are in the blocks, and full blocks can be found by others."""
+        for sequence, count in ((entry.sequence, entry.count) for entry in plan.entries):
+            sequence.computed += count
+            if self._settings.prefix_cache and sequence.computed // BLOCK_SIZE > sequence.registered:
+                self._register(sequence)
+
+    def _register(self, sequence: Sequence) -> None:
+        full = sequence.computed // BLOCK_SIZE
+        sequence.active.hasher.extend(sequence.keys, sequence.tokens, full)
+        for block in range(sequence.registered, full):
+            sequence.blocks[block] = self.pool.register(sequence.blocks[block], sequence.keys[block])
+        sequence.registered = full
+
+    def _plan_decodes(self, plan: Plan) -> None:
+        for sequence in list(self.running):
+            if sequence.status is Status.RUNNING and sequence.pending == 1 and self._make_room(sequence, plan):
+                self._own_blocks(sequence, 1, plan)
+                plan.entries.append(Scheduled(sequence, 1))
+
+    def _plan_chunks(self, plan: Plan, room: int) -> int:
+        """Returns what is left of `room` tokens."""
+        places = self._settings.max_prefill_batch_size
+        for sequence in self.running:
+            if sequence.pending > 1 and places > 0:
+                count = min(sequence.pending, room)
+                if count > 0:
+                    plan.entries.append(Scheduled(sequence, count))
+                room, places = room - count, places - 1
+        return room if places > 0 else 0
+
+    def _admit(self, plan: Plan, room: int) -> None:
+        """Start waiting sequences while tokens, places and blocks last; the first that does not fit ends it."""
+        being_computed = self._keys_being_computed()
+        for sequence in list(self.waiting):
+            if room <= 0 or len(self.running) >= self._max_running:
+                break
+            found = self._find_prefix(sequence)
+            if len(found) < len(sequence.keys) and sequence.keys[len(found)] in being_computed:
+                continue  # another sequence is computing its next block: share it a step later
+            if not self._allocate(sequence, found):
+                break
+            count = min(sequence.pending, room)
+            plan.entries.append(Scheduled(sequence, count))
+            being_computed.update(sequence.keys[len(found) :])
+            room -= count
+
+    def _keys_being_computed(self) -> set[bytes]:
+        return {key for sequence in self.running for key in sequence.keys[sequence.registered :]}
+
+    def _find_prefix(self, sequence: Sequence) -> list[int]:
+        """Known blocks at the beginning of its tokens. At least one token is left to compute."""
+        if not self._settings.prefix_cache:
+            return []
+        sequence.active.hasher.extend(sequence.keys, sequence.tokens, (len(sequence.tokens) - 1) // BLOCK_SIZE)
+        return self.pool.find(sequence.keys[: (len(sequence.tokens) - 1) // BLOCK_SIZE])
+
+    def _allocate(self, sequence: Sequence, found: list[int]) -> bool:
+        """Move a waiting sequence into the batch with blocks for all its tokens, if there are enough. One block for
+        each running sequence is left alone, so that admission does not cause the next preemption."""
+        missing = blocks_for(len(sequence.tokens)) - len(found)
+        if missing + self.pool.count_cached(found) + len(self.running) > self.pool.available:
+            return False
+        self.pool.share(found)
+        sequence.blocks = found + [self.pool.take() for _ in range(missing)]
+        sequence.computed = len(found) * BLOCK_SIZE
+        sequence.registered = len(found)
+        self.waiting.remove(sequence)
+        sequence.status = Status.RUNNING
+        insort(self.running, sequence, key=_age)
+        if sequence.active.cached_tokens is None:
+            self._count_prefix(sequence)
+        return True
+
+    def _count_prefix(self, sequence: Sequence) -> None:
+        sequence.active.cached_tokens = sequence.computed
+        self.prefix_queries += len(sequence.tokens)
+        self.prefix_hits += sequence.computed
+
+    def _make_room(self, sequence: Sequence, plan: Plan) -> bool:
+        """Preempt the youngest until the sequence's next token has a block. False: it was itself the youngest."""
+        while self._blocks_missing(sequence, 1) > self.pool.available:
+            victim = self.running.pop()
+            self.pool.release(victim.forget_blocks())
+            self.add(victim)
+            self.preemptions += 1
+            plan.has_preempted = True
+            if victim is sequence:
+                return False
+        return True
+
+    def _blocks_missing(self, sequence: Sequence, count: int) -> int:
+        """Blocks to take before `count` more tokens can be written: new ones, and a copy of a shared last one."""
+        missing = blocks_for(sequence.computed + count) - len(sequence.blocks)
+        return missing + self._writes_shared_block(sequence)
+
+    def _writes_shared_block(self, sequence: Sequence) -> bool:
+        block = sequence.computed // BLOCK_SIZE
+        return block < len(sequence.blocks) and self.pool.is_shared(sequence.blocks[block])
+
+    def _own_blocks(self, sequence: Sequence, count: int, plan: Plan) -> None:
+        if self._writes_shared_block(sequence):
+            shared = sequence.blocks[sequence.computed // BLOCK_SIZE]
+            copy = self.pool.take()
+            plan.copies.append((shared, copy))
+            self.pool.release([shared])
+            sequence.blocks[sequence.computed // BLOCK_SIZE] = copy
+        while len(sequence.blocks) < blocks_for(sequence.computed + count):
+            sequence.blocks.append(self.pool.take())
