@@ -82,8 +82,7 @@ class Scalar:
         if value is None or (self.read_beside and not any(key in document for key in self.read_beside)):
             return None
         if not self.kind.admits(value):
-            text = self.type_text.replace("{name}", self.name).replace("{kind}", self.kind)
-            raise failure(text, param=self.name)
+            raise failure(self.type_text, param=self.name, name=self.name, kind=self.kind)
         if not (self._is_in_range(value) or (self.any_value_beside and document.get(self.any_value_beside) is True)):
             raise failure(self.range_text, param=self.name, value=value)
         return float(value) if self.kind is Kind.FLOAT else value

@@ -41,6 +41,9 @@ CALL_ARGUMENTS_MISSING = "Tool call param contains no function arguments"
 CALL_ARGUMENTS_NOT_STRING = "Tool call param function arguments expected to be a string"
 TOO_LONG = "Messages len not in (0, {limit}], but the length of inputs is {length}"
 
+MIN_MESSAGE_CHARS = len('{"role":"x","content":"x"}')
+"""So many messages that these alone exceed the limit are not even read."""
+
 _Content = str | tuple[TextPart | MediaPart, ...]
 
 
@@ -104,13 +107,21 @@ def read_messages(
     messages: Any, context: ValidationContext, *, has_tools: bool, body_chars: int
 ) -> tuple[Message, ...]:
     """The conversation. `body_chars`: length of the whole body; only a long one has its messages measured."""
+    limit = context.max_messages_chars
     parts = PartReader(taken=context.media)
+    if is_array(messages) and len(messages) * MIN_MESSAGE_CHARS > limit:
+        _check_length(messages, limit=limit, payload_chars=0)
     conversation = ConversationReader(has_tools=has_tools, parts=parts).read(messages)
-    if body_chars > context.max_messages_chars:
-        length = len(msgspec.json.encode(messages).decode()) - parts.payload_chars
-        if length > context.max_messages_chars:
-            raise failure(TOO_LONG, param="messages", limit=context.max_messages_chars, length=length)
+    if body_chars > limit:
+        _check_length(messages, limit=limit, payload_chars=parts.payload_chars)
     return conversation
+
+
+def _check_length(messages: Any, *, limit: int, payload_chars: int) -> None:
+    """Characters of the compact JSON without base64 payloads."""
+    length = len(msgspec.json.encode(messages).decode()) - payload_chars
+    if length > limit:
+        raise failure(TOO_LONG, param="messages", limit=limit, length=length)
 
 
 def _read_role(message: Any) -> str:

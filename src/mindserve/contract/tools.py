@@ -8,7 +8,11 @@ from mindserve.contract.json_schema import check_json_schema
 from mindserve.contract.json_values import Document, is_array, is_object
 from mindserve.contract.request import Tool, ToolChoice, ToolChoiceMode
 
+MAX_TOOLS = 4096
+"""Ours: the contract names no bound, and no prompt holds as many."""
+
 NOT_ARRAY = "Tools not array"
+TOO_MANY = "Tools must not be more than {limit}"
 TYPE_MISSING = "Tool param invalid, tool type not exist"
 TYPE_NULL = "Tool param invalid tool type"
 TYPE_NOT_STRING = "Tool param invalid tool string type"
@@ -48,6 +52,8 @@ def read_tools(document: Document) -> tuple[Tool, ...]:
         return ()
     if not is_array(tools):
         raise failure(NOT_ARRAY, param="tools")
+    if len(tools) > MAX_TOOLS:
+        raise failure(TOO_MANY, param="tools", limit=MAX_TOOLS)
     return tuple(_read_tool(tool) for tool in tools)
 
 

@@ -16,7 +16,7 @@ from mindserve.contract.json_body import decode_body
 from mindserve.contract.json_values import Document, is_object
 from mindserve.contract.messages import read_messages
 from mindserve.contract.parameters import MODE_RULES, ModeRules
-from mindserve.contract.request import ChatRequest
+from mindserve.contract.request import ChatRequest, ToolChoiceMode
 from mindserve.contract.response_format import read_response_format
 from mindserve.contract.template_options import read_template_options
 from mindserve.contract.tools import read_tool_choice, read_tools, settle_tool_choice
@@ -45,7 +45,9 @@ def parse_request(body: bytes, context: ValidationContext) -> ChatRequest:
     tools = read_tools(document)
     choice = settle_tool_choice(choice, tools)
     options = read_template_options(document, context)
-    messages = read_messages(document.get("messages"), context, has_tools=bool(tools), body_chars=len(body))
+    messages = read_messages(
+        document.get("messages"), context, has_tools=choice.mode is not ToolChoiceMode.NONE, body_chars=len(body)
+    )
     request = ChatRequest(
         model=model,
         messages=messages,
