@@ -91,7 +91,7 @@ _BY_NAME: Final = {
     "megrez": _QWEN2,
     "deepseek-r1-qwen": _QWEN_DISTILLED,
     "hunyuan": _QWEN_DISTILLED,
-    "qwen35": PreTokenizer(patterns=(_words(r"\p{N}", letters=r"\p{L}\p{M}"),), is_nfc=True),
+    "qwen35": PreTokenizer(patterns=(_words(r"\p{N}", letters=r"\p{L}\p{M}"),)),
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
     "llama-bpe": _LLAMA3,

@@ -1,0 +1,143 @@
+"""From a valid request to what the engine and the assembler get: tokens, media, output plan, mask."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mindserve.chat.messages import STANDARD_ROLES, media_parts, message_text, template_messages
+from mindserve.chat.templates import Template, Templates
+from mindserve.chat.thinking import Thinking
+from mindserve.contract.request import ChatRequest, MediaPart, Tool, ToolChoiceMode
+from mindserve.engine.base import MediaInput, ModelInfo, TokenMask
+from mindserve.errors import InvalidRequest
+from mindserve.output.plan import OutputPlan
+from mindserve.settings.values import ModelSettings
+from mindserve.text.base import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """Everything that a request becomes before the engine sees it."""
+
+    token_ids: Sequence[int]
+    text: str
+    """As rendered, media placeholders not yet expanded."""
+    plan: OutputPlan
+    media: tuple[MediaInput, ...] = ()
+    mask: TokenMask | None = None
+
+
+class MediaReader(Protocol):
+    """Makes a model's inputs of media parts."""
+
+    def read(self, parts: Sequence[MediaPart], token_ids: list[int]) -> tuple[list[int], tuple[MediaInput, ...]]:
+        """Fetch and decode `parts`, and expand each one's placeholder in the prompt to its number of tokens.
+
+        Placeholders and parts come in the same order. Raises InvalidRequest, also when their numbers differ.
+        """
+        ...
+
+
+class PromptBuilder:
+    """Makes prompts for one model. Thread-safe; blocks on media downloads."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        model_settings: ModelSettings,
+        model_info: ModelInfo,
+        *,
+        media: MediaReader | None = None,
+        reports_full_text: bool = False,
+    ) -> None:
+        """Raises ConfigError when a configured template is not usable."""
+        self._tokenizer = tokenizer
+        self._settings = model_settings
+        self._templates = Templates(tokenizer, model_settings, model_type=model_info.model_type)
+        self._thinking = Thinking(tokenizer, model_settings)
+        self._media = media
+        self._reports_full_text = reports_full_text
+
+    def build(self, request: ChatRequest) -> Prompt:
+        """Raises InvalidRequest."""
+        tools = _offered_tools(request)
+        template = self._templates.find(request, has_tools=bool(tools))
+        text = self._render(request, template, tools)
+        token_ids, media = self._tokens(request, text)
+        return Prompt(token_ids=token_ids, text=text, media=media, plan=self._plan(request, template, text))
+
+    def _render(self, request: ChatRequest, template: Template, tools: Sequence[Tool]) -> str:
+        text = self._rendered(request, template, tools)
+        if tools and not self._shows_tools(request, template, text):
+            raise InvalidRequest(f"The model {request.model} does not support function call.", param="tools")
+        _check_custom_roles(request, text)
+        return text
+
+    def _rendered(self, request: ChatRequest, template: Template, tools: Sequence[Tool]) -> str:
+        """Some templates can only join the arguments of earlier calls as strings."""
+        try:
+            return template.render(self._variables(request, tools, parses_arguments=True))
+        except InvalidRequest:
+            if not any(message.tool_calls for message in request.messages):
+                raise
+            return template.render(self._variables(request, tools, parses_arguments=False))
+
+    def _variables(self, request: ChatRequest, tools: Sequence[Tool], *, parses_arguments: bool) -> dict[str, Any]:
+        return {
+            "documents": None,
+            **self._thinking.variables(request),
+            **self._tokenizer.special_tokens,
+            "messages": template_messages(request.messages, parses_arguments=parses_arguments),
+            "tools": [tool.raw for tool in tools] or None,
+            "add_generation_prompt": True,
+        }
+
+    def _shows_tools(self, request: ChatRequest, template: Template, text: str) -> bool:
+        """Whether the prompt differs from the one without tools (decisions: tools for a model that cannot)."""
+        if "tools" not in template.variables:
+            return False
+        try:
+            return self._rendered(request, template, ()) != text
+        except InvalidRequest:
+            return True
+
+    def _tokens(self, request: ChatRequest, text: str) -> tuple[list[int], tuple[MediaInput, ...]]:
+        """Templates write the tokens that start a text themselves, so none are added."""
+        token_ids = self._tokenizer.encode(text, add_special_tokens=False)
+        parts = media_parts(request.messages)
+        if not parts:
+            return token_ids, ()
+        if self._media is None:
+            raise InvalidRequest(f"The model {request.model} takes text only.", param="messages")
+        return self._media.read(parts, token_ids)
+
+    def _plan(self, request: ChatRequest, template: Template, text: str) -> OutputPlan:
+        return OutputPlan(
+            skip_special_tokens=request.skip_special_tokens,
+            stop=request.stop,
+            stop_token_ids=frozenset(request.stop_token_ids),
+            include_stop=request.include_stop,
+            has_logprobs=request.logprobs is not None,
+            reports_full_text=self._reports_full_text,
+            thought=self._thinking.plan(request, template, text),
+        )
+
+
+def _offered_tools(request: ChatRequest) -> tuple[Tool, ...]:
+    """The tools that the model sees: a named choice leaves only that one, `none` leaves none."""
+    choice = request.tool_choice
+    if choice.mode is ToolChoiceMode.NONE:
+        return ()
+    if choice.mode is not ToolChoiceMode.NAMED:
+        return request.tools
+    named = tuple(tool for tool in request.tools if tool.name == choice.name)
+    if not named:
+        raise InvalidRequest(f"Parameter tool_choice names no function of tools: {choice.name}", param="tool_choice")
+    return named
+
+
+def _check_custom_roles(request: ChatRequest, text: str) -> None:
+    """Templates that do not know a role often leave its message out without a word (decisions: custom roles)."""
+    for message in request.messages:
+        if message.role not in STANDARD_ROLES and message_text(message).strip() not in text:
+            raise InvalidRequest(f"The chat template does not support the role {message.role[:40]}.", param="messages")
