@@ -3,13 +3,13 @@
 import random
 
 import pytest
-from tests.output.play import fold, play
-from tests.output.vocabulary import PieceTokenizer
 
 from mindserve.engine.base import FinishReason, TokenLogprob
 from mindserve.output.assembler import ChoiceAssembler
 from mindserve.output.plan import OutputPlan
 from mindserve.text.bytes_tokenizer import ByteTokenizer
+from tests.output.play import fold, play
+from tests.output.vocabulary import PieceTokenizer
 
 SPECIAL = ("<|im_end|>", "<|note|>")
 TEXTS = ["plain text", "héllo wörld", "天气：晴。", "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽", "e\u0301 a\u0308", "𝔘𝔫𝔦", "a\u0000b\x7f", ""]

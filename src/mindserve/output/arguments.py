@@ -63,27 +63,25 @@ def _dump(value: Any) -> str:
     return text
 
 
-def _types(schema: Mapping[str, Any]) -> dict[str, str]:
+def _types(schema: Mapping[str, Any]) -> dict[str, str | None]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return {}
     return {key: _type(value) for key, value in cast("Mapping[str, Any]", properties).items()}
 
 
-def _type(schema: Any) -> str:
-    """The schema's one type, the first that is not null of several, "string" where it names none."""
+def _type(schema: Any) -> str | None:
+    """The schema's one type, or of several the first that is not null."""
     named: Any = cast("Mapping[str, Any]", schema).get("type") if isinstance(schema, Mapping) else None
     several = cast("list[Any]", named) if isinstance(named, list) else [named]
-    return next((item for item in several if isinstance(item, str) and item != "null"), "string")
+    return next((item for item in several if isinstance(item, str) and item != "null"), None)
 
 
 def _cast(parameter: Parameter, type_: str | None) -> Any:
     """The value in the schema's type; as text where it does not fit it."""
     text = parameter.value
-    if parameter.is_string is None:  # the text stands on lines of its own
-        text = text.removeprefix("\n").removesuffix("\n")
-        if text.lower() == "null":
-            return None
+    if parameter.is_string is None and text.lower() == "null":
+        return None
     if type_ is None and parameter.is_string is False:
         type_ = "object"
     try:

@@ -10,7 +10,7 @@ from mindserve.output.events import LogprobEntry, OutputEvent, ToolCallDelta
 from mindserve.output.formats.base import markers_of
 from mindserve.output.logprobs import LogprobReader
 from mindserve.output.parser import AnswerParser, Parsed
-from mindserve.output.plan import OutputPlan
+from mindserve.output.plan import OutputPlan, ThoughtStart
 from mindserve.output.stops import StopMatcher
 from mindserve.output.thought import ThoughtTracker
 from mindserve.text.base import Tokenizer
@@ -31,7 +31,7 @@ class ChoiceAssembler:
         self._decoder = IncrementalDecoder(tokenizer)
         self._stops = StopMatcher(plan.stop) if plan.stop else None
         self._thought = ThoughtTracker(plan.thought, tokenizer) if plan.thought else None
-        is_split = plan.thought is not None and plan.thought.is_split
+        is_split = plan.thought is not None and plan.thought.is_split and plan.thought.start is not ThoughtStart.NONE
         self._parser = AnswerParser(plan, self._thought if is_split else None) if is_split or plan.tools else None
         self._markers = markers_of(
             plan.thought.format if plan.thought else None, plan.tools.format if plan.tools else None
@@ -95,7 +95,8 @@ class ChoiceAssembler:
     def _decode_hidden(self, token_id: int) -> str:
         """A skipped special token's text: "" unless it means something to the parser, or is a stop string."""
         name = self._tokenizer.token_bytes(token_id).decode("utf-8", "replace")
-        if name not in self._markers and name not in self._plan.stop:
+        is_marker = self._parser is not None and any(name in marker for marker in self._markers)
+        if not is_marker and name not in self._plan.stop:
             return ""
         text = self._decoder.feed(token_id)
         if self._parser:

@@ -195,7 +195,7 @@ def _value(part: Value, match: CallMatch) -> Match:
     value = yield from _find(part.end, match, forbidden=part.forbidden)
     if value is None:
         return False
-    match.fields.parameters[-1].value = value
+    match.fields.parameters[-1].value = value.removeprefix(part.margin).removesuffix(part.margin)
     return True
 
 

@@ -27,7 +27,7 @@ class ThoughtPlan:
     format: ReasoningFormat
     start: ThoughtStart = ThoughtStart.ASSUMED
     is_split: bool = True
-    """Whether the thought goes to `reasoning`; otherwise it stays in the content, tags included, and is counted only."""
+    """Whether the thought goes to `reasoning`; otherwise it is counted only and stays in the content, with its tags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ class ThoughtTracker:
         if self._closing_id is None:
             self._find_closing(text)
         elif token_id == self._closing_id and self._end is None:
-            self._end = self._length - len(self._format.closing)
+            self._end = self._length - min(len(text), len(self._format.closing))
 
     def read(self, source: Source, *, is_final: bool) -> str:
         """Take the thought's text out of `source` as far as it is certain, and its tags without a trace."""

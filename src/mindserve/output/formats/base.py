@@ -56,6 +56,8 @@ class Value:
 
     end: str
     forbidden: str
+    margin: str = ""
+    """Written around the text; taken off where it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +134,18 @@ class Arguments(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
-    """How a family of models writes tool calls. The first start is the one that a constrained model writes."""
+    """How a family of models writes tool calls."""
 
     name: str
     starts: tuple[CallStart, ...]
+    """The first is the one that a constrained model writes."""
     arguments: JsonCall | JsonArguments | Arguments
+    further_start: int | None = 0
+    """Index of the start that a constrained model writes for calls after the first; None: it writes one call only."""
     separator: str = ""
-    """What a constrained model writes between two calls."""
+    """What it writes between two calls."""
+    closing: str = ""
+    """What it writes after the last one."""
     max_calls: int | None = None
     """Further calls are dropped."""
     ends_at_broken_call: bool = False
