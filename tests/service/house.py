@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mindserve.chat.prompt import Prompt, PromptBuilder
 from mindserve.contract.request import ChatRequest, Message
-from mindserve.engine.base import MediaInput, TokenMask
 from mindserve.engine.scripted import Answer, Script, ScriptedEngine
 from mindserve.errors import InvalidRequest
 from mindserve.output.events import OutputEvent
@@ -20,18 +20,13 @@ TOKENIZER = ByteTokenizer()
 END = 258
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlainPrompt:
-    token_ids: list[int]
-    plan: OutputPlan
-    media: tuple[MediaInput, ...] = ()
-    mask: TokenMask | None = None
-
-
-class PlainPrompts:
+class PlainPrompts(PromptBuilder):
     """The last message's text is the prompt; `refuse` in it is refused."""
 
-    def build(self, request: ChatRequest) -> PlainPrompt:
+    def __init__(self) -> None:
+        pass
+
+    def build(self, request: ChatRequest) -> Prompt:
         text = request.messages[-1].content
         assert isinstance(text, str)
         if "refuse" in text:
@@ -42,7 +37,7 @@ class PlainPrompts:
             stop_token_ids=frozenset(request.stop_token_ids),
             include_stop=request.include_stop,
         )
-        return PlainPrompt(token_ids=TOKENIZER.encode(text), plan=plan)
+        return Prompt(token_ids=TOKENIZER.encode(text), text=text, plan=plan)
 
 
 @dataclass(slots=True)

@@ -56,11 +56,6 @@ def test_empty_and_enormous_prompts_are_the_requests_fault() -> None:
         _limits(truncation=Truncation.CUT_LEFT).fit([1] * 1048577, has_media=False)
 
 
-def test_ids_beyond_the_models_vocabulary_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="Invalid Input Ids"):
-        _limits().fit([1, 100], has_media=False)
-
-
 def test_room_ends_at_the_sequence_length_and_at_the_models_positions() -> None:
     assert _limits().room(10) == 10
     assert _limits(positions=12).room(10) == 2

@@ -2,16 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
+from mindserve.chat.prompt import Prompt, PromptBuilder
 from mindserve.contract.request import ChatRequest
-from mindserve.engine.base import Engine, GenerateRequest, MediaInput, TokenMask
+from mindserve.engine.base import Engine, GenerateRequest
 from mindserve.errors import DuplicateRequest, InvalidRequest, MindserveError, ModelNotFound
 from mindserve.output.assembler import ChoiceAssembler
-from mindserve.output.plan import OutputPlan
 from mindserve.service.admission import Admission
 from mindserve.service.limits import PromptLimits
 from mindserve.service.observer import NullObserver, Observer, Outcome, RequestTimeline
@@ -20,38 +18,6 @@ from mindserve.service.stream import ChatStream, Choice, Generation
 from mindserve.service.watchdog import Watchdog, timeout_error
 from mindserve.settings.values import Settings
 from mindserve.text.base import Tokenizer
-
-
-class Prompt(Protocol):
-    """What a prompt builder makes of a request (`chat.prompt.Prompt`)."""
-
-    @property
-    def token_ids(self) -> Sequence[int]:
-        """The prompt."""
-        ...
-
-    @property
-    def media(self) -> tuple[MediaInput, ...]:
-        """Decoded media at their places."""
-        ...
-
-    @property
-    def plan(self) -> OutputPlan:
-        """How the tokens become the answer."""
-        ...
-
-    @property
-    def mask(self) -> TokenMask | None:
-        """What constrains the answer."""
-        ...
-
-
-class PromptBuilder(Protocol):
-    """Makes prompts; synchronous and thread-safe (`chat.prompt.PromptBuilder`)."""
-
-    def build(self, request: ChatRequest) -> Prompt:
-        """Fetch media, render the template, tokenise. Raises InvalidRequest."""
-        ...
 
 
 class ChatService:

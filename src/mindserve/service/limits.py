@@ -19,7 +19,6 @@ class PromptLimits:
     max_positions: int
     """What the model itself can place; beyond it there is no truncation."""
     max_seq_len: int
-    vocab_size: int
     truncation: Truncation
 
     @classmethod
@@ -29,7 +28,6 @@ class PromptLimits:
             max_prompt=min(model.max_input_len, model.max_seq_len - 1),
             max_positions=info.max_context_len,
             max_seq_len=model.max_seq_len,
-            vocab_size=info.vocab_size,
             truncation=model.truncation,
         )
 
@@ -45,8 +43,6 @@ class PromptLimits:
                 "This could be caused by invalid input format or empty content.",
                 param="messages",
             )
-        if max(token_ids) >= self.vocab_size:
-            raise InvalidRequest("Failed to enqueue inferRequest. Invalid Input Ids", param="messages")
         return self._cut(token_ids, has_media=has_media)
 
     def _cut(self, token_ids: list[int], *, has_media: bool) -> list[int]:
