@@ -12,7 +12,7 @@ from bench.figures import Figures, load_figures
 from bench.worker_loop import LoadTask, gguf_argument, serve_tasks, waves
 from mindserve.engine.base import GenerateRequest, SamplingParams
 from mindserve.engine.native.engine import NativeEngine
-from mindserve.engine.native.load import load
+from mindserve.engine.native.load import load_runner
 from mindserve.settings.overrides import for_model
 
 
@@ -21,7 +21,7 @@ class Offline:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._engine = NativeEngine(for_model(gguf_argument()), load=load)
+        self._engine = NativeEngine(for_model(gguf_argument()), load=load_runner)
         self._numbers = count()
         self._loop.run_until_complete(self._engine.start())
 

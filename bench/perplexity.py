@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bench.compare import MODEL
 from bench.results import save, versions
-from mindserve.engine.native.load import load
+from mindserve.engine.native.load import load_runner
 from mindserve.engine.native.step import BLOCK_SIZE, Runner, StepBatch
 from mindserve.settings.overrides import for_model
 from mindserve.settings.values import CachePrecision, Precision
@@ -79,7 +79,7 @@ def measure(model: Path, precision: Precision, cache: CachePrecision) -> float:
     """Load the model in one combination and measure."""
     settings = for_model(model)
     engine = replace(settings.engine, precision=precision, cache_precision=cache, cache_bytes=CACHE_BYTES)
-    runner, _ = load(replace(settings, engine=engine))
+    runner, _ = load_runner(replace(settings, engine=engine))
     try:
         return perplexity(runner, load_tokenizer(model).encode(TEXT.read_text()))
     finally:

@@ -3,7 +3,8 @@
 usage: python -m bench.soak [--requests 500] [--concurrency 16] [--abandon 0.3]
 
 Prints the server's memory after a fifth of the requests and after all of them, and what it says of itself when the
-last one is gone: nothing may run or wait, and every KV block must be free or cached.
+last one is gone: nothing may run or wait, and every KV block must be free or cached. Ends with status 1 otherwise, or
+when the memory has grown by more than 5 %.
 """
 
 import argparse
@@ -25,6 +26,15 @@ from bench.servers import Server, start_mindserve
 
 QUIET_TIMEOUT_S = 30
 LONGEST_PATIENCE_S = 2.0
+MAX_GROWTH = 0.05
+AT_REST = (
+    "num_requests_running",
+    "num_requests_waiting",
+    "num_sequences_running",
+    "num_sequences_waiting",
+    "npu_cache_usage_perc",
+)
+"""What /metrics must show as 0 when nobody asks for anything."""
 VARIANTS: tuple[dict[str, Any], ...] = (
     {"temperature": 0},
     {"temperature": 1.0, "seed": 7},
@@ -96,19 +106,19 @@ async def soak(server: Server, visitors: Visitors, arguments: argparse.Namespace
 
 
 def wait_until_quiet(server: Server) -> dict[str, float]:
-    """The engine's own figures as soon as nothing runs or waits, or at last when the time is over."""
+    """The figures of AT_REST as soon as all of them are 0, or what they are when the time is over."""
     deadline = time.monotonic() + QUIET_TIMEOUT_S
     while True:
-        figures = engine_figures(server.get("/metrics"))
-        if figures["running"] + figures["waiting"] == 0 or time.monotonic() > deadline:
+        figures = gauges(server.get("/metrics"))
+        if not any(figures.values()) or time.monotonic() > deadline:
             return figures
         time.sleep(0.2)
 
 
-def engine_figures(metrics: str) -> dict[str, float]:
-    """Gauges of /metrics whose name begins with `mindserve_engine_`."""
-    found = re.findall(r"^mindserve_engine_(\w+?)(?:\{[^}]*\})? (\S+)$", metrics, re.MULTILINE)
-    return {name: float(value) for name, value in found}
+def gauges(metrics: str) -> dict[str, float]:
+    """The families of AT_REST. Raises KeyError when one is missing."""
+    found = dict(re.findall(r"^(\w+)(?:\{[^}]*\})? (\S+)$", metrics, re.MULTILINE))
+    return {name: float(found[name]) for name in AT_REST}
 
 
 def main() -> None:
@@ -123,11 +133,15 @@ def main() -> None:
     server = start_mindserve(arguments.model, log=Path(tempfile.mkdtemp(prefix="mindserve-bench-")) / "server.log")
     try:
         visitors = Visitors(server, words, arguments)
-        measured = asyncio.run(soak(server, visitors, arguments)) | {"at_rest": wait_until_quiet(server)}
+        measured = asyncio.run(soak(server, visitors, arguments))
+        at_rest = wait_until_quiet(server)
     finally:
         server.stop()
+    measured["at_rest"] = at_rest
     print(measured)
     print("written:", save("soak", {"versions": versions("mindserve", "openvino")} | measured))
+    if any(at_rest.values()) or measured["memory_growth"] > MAX_GROWTH:
+        raise SystemExit("the server keeps what it should not")
 
 
 if __name__ == "__main__":
