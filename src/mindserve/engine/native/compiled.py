@@ -8,16 +8,13 @@ from numpy.typing import NDArray
 
 from mindserve.engine.native.kernels import Kernels
 from mindserve.engine.native.step import StepBatch
-from mindserve.settings.values import CachePrecision
 
 
 class CompiledModel:
     """The model's graph for one choice of kernels."""
 
-    def __init__(
-        self, core: ov.Core, graph: ov.Model, *, kernels: Kernels, cache: CachePrecision, threads: int
-    ) -> None:
-        self._compiled = core.compile_model(graph, "CPU", kernels.properties(threads, cache))
+    def __init__(self, core: ov.Core, graph: ov.Model, kernels: Kernels, *, threads: int) -> None:
+        self._compiled = core.compile_model(graph, "CPU", kernels.properties(threads))
         self._request = self._compiled.create_infer_request()
         self._cache_inputs = [each for each in self._compiled.inputs if "_cache." in each.get_any_name()]
 
@@ -31,20 +28,16 @@ class CompiledModel:
         """Memory of one KV block over all layers. The compilation dictates the shapes."""
         return sum(math.prod(_block_shape(each)) * each.get_element_type().size for each in self._cache_inputs)
 
-    def allocate_cache(self, block_count: int) -> dict[str, ov.Tensor]:
-        """Zeroed KV tensors, by input name."""
-        tensors = {
-            each.get_any_name(): ov.Tensor(each.get_element_type(), ov.Shape([block_count, *_block_shape(each)]))
-            for each in self._cache_inputs
-        }
-        for tensor in tensors.values():
+    def allocate_cache(self, block_count: int) -> list[ov.Tensor]:
+        """Make and bind the KV tensors. They are touched now: so memory does not grow later, and they hold no garbage
+        that a masked product could turn into NaN."""
+        tensors: list[ov.Tensor] = []
+        for each in self._cache_inputs:
+            tensor = ov.Tensor(each.get_element_type(), ov.Shape([block_count, *_block_shape(each)]))
             tensor.data[...] = 0
+            self._request.set_tensor(each.get_any_name(), tensor)
+            tensors.append(tensor)
         return tensors
-
-    def use_cache(self, tensors: dict[str, ov.Tensor]) -> None:
-        """Bind the KV tensors."""
-        for name, tensor in tensors.items():
-            self._request.set_tensor(name, tensor)
 
     def infer(self, batch: StepBatch) -> ov.Tensor:
         """Logits [R, vocab_size] of the sampled rows, valid until the next call."""

@@ -1,5 +1,6 @@
 """The loaded model: compiled graphs, KV memory, and what the sampler reads of a step's logits."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -8,8 +9,7 @@ from numpy.typing import NDArray
 
 from mindserve.engine.native.compiled import CompiledModel
 from mindserve.engine.native.head import Head
-from mindserve.engine.native.kernels import KernelChoice
-from mindserve.engine.native.split import split
+from mindserve.engine.native.kernels import Kernels
 from mindserve.engine.native.step import StepBatch
 from mindserve.errors import EngineFailure
 
@@ -55,29 +55,18 @@ class LazyOutput:
 class NativeRunner:
     """`step.Runner` on the OpenVINO runtime."""
 
-    def __init__(self, graph: ov.Model, choice: KernelChoice, *, cache_bytes: int, threads: int) -> None:
+    def __init__(self, graph: ov.Model, kernels: Kernels, *, threads: int, count_blocks: Callable[[int], int]) -> None:
+        """`count_blocks` says how many KV blocks to make, given the bytes of one."""
         core = ov.Core()
-        self._decode = CompiledModel(core, graph, kernels=choice.decode, cache=choice.cache, threads=threads)
-        self._prefill: CompiledModel | None = None
-        if choice.prefill is not None:
-            self._prefill = CompiledModel(core, graph, kernels=choice.prefill, cache=choice.cache, threads=threads)
-        self._vocab_size = self._decode.vocab_size
-        self._head = Head(core, self._vocab_size, threads)
-        self._block_count = max(2, cache_bytes // self._decode.block_bytes)
-        self._cache = self._allocate()
-
-    def _allocate(self) -> dict[str, ov.Tensor]:
-        """KV memory, touched now: it neither grows later nor holds garbage that a masked product could turn to NaN."""
-        cache = self._decode.allocate_cache(self._block_count)
-        for compiled in (self._decode, self._prefill):
-            if compiled is not None:
-                compiled.use_cache(cache)
-        return cache
+        self._model = CompiledModel(core, graph, kernels, threads=threads)
+        self._head = Head(core, self._model.vocab_size, threads)
+        self._block_count = count_blocks(self._model.block_bytes)
+        self._cache = self._model.allocate_cache(self._block_count)
 
     @property
     def vocab_size(self) -> int:
         """Columns of the logits."""
-        return self._vocab_size
+        return self._model.vocab_size
 
     @property
     def block_count(self) -> int:
@@ -87,25 +76,15 @@ class NativeRunner:
     def step(self, batch: StepBatch) -> LazyOutput:
         """Run the model once. Raises EngineFailure."""
         try:
-            logits = self._decode.infer(batch) if self._prefill is None else self._infer_split(batch, self._prefill)
+            logits = self._model.infer(batch)
         except RuntimeError as error:
             raise EngineFailure("The model could not run the step.") from error
         return LazyOutput(self._head, logits, batch.inverse_temperature)
 
-    def _infer_split(self, batch: StepBatch, prefill: CompiledModel) -> ov.Tensor:
-        parts = list(split(batch))
-        if len(parts) == 1:
-            return (prefill if parts[0].is_prompt else self._decode).infer(batch)
-        logits = ov.Tensor(ov.Type.f32, ov.Shape([len(batch.sample_rows), self._vocab_size]))
-        for part in parts:
-            rows = (prefill if part.is_prompt else self._decode).infer(part.batch)
-            logits.data[part.rows] = rows.data
-        return logits
-
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy block contents (source, target) in every layer."""
         sources, targets = (list(each) for each in zip(*pairs, strict=True))
-        for tensor in self._cache.values():
+        for tensor in self._cache:
             tensor.data[targets] = tensor.data[sources]
 
     def close(self) -> None:

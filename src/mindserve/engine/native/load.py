@@ -1,0 +1,80 @@
+"""From settings to a model that runs: prepare the graph, choose kernels, size the KV memory."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from mindserve.engine.base import ModelInfo
+from mindserve.engine.native.kernels import EXACT, Kernels
+from mindserve.engine.native.memory import default_cache_bytes, usable_cores
+from mindserve.engine.native.models.loader import LoadedModel
+from mindserve.engine.native.models.prepared import prepare_model
+from mindserve.engine.native.runner import NativeRunner
+from mindserve.engine.native.step import BLOCK_SIZE
+from mindserve.engine.native.tuning import Workload, tuned
+from mindserve.settings.values import CachePrecision, EngineSettings, Precision, Settings
+
+Progress = Callable[[str, float], None]
+"""Told what is being done, and the share of it that is done."""
+
+
+def _silent(_what: str, _share: float) -> None:
+    """Nobody watches."""
+
+
+def load_runner(settings: Settings, *, progress: Progress = _silent) -> tuple[NativeRunner, ModelInfo]:
+    """The configured model, ready to step. Raises ModelLoadError."""
+    engine = settings.engine
+    store = engine.prepared_dir or _default_store()
+    model = prepare_model(settings.model.path, engine.precision, cache_dir=store, progress=progress)
+    threads = engine.threads or usable_cores()
+    kernels = _kernels(engine, model, threads=threads, store=store, progress=progress)
+    progress("compiling", 0.0)
+    runner = NativeRunner(model.graph, kernels, threads=threads, count_blocks=_block_counter(settings, model))
+    progress("compiling", 1.0)
+    return runner, _info(settings, model)
+
+
+def _default_store() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "mindserve"
+
+
+def _kernels(engine: EngineSettings, model: LoadedModel, *, threads: int, store: Path, progress: Progress) -> Kernels:
+    if engine.precision is Precision.F32 and engine.cache_precision in (CachePrecision.AUTO, CachePrecision.F32):
+        return EXACT
+    groups = (model.config.hidden_size, 32, 0) if engine.precision is Precision.INT8 else (32, 0)
+    workload = Workload(
+        graph=model.graph,
+        groups=(0,) if engine.precision in (Precision.F32, Precision.F16) else groups,
+        caches=(CachePrecision.F16, CachePrecision.U8)
+        if engine.cache_precision is CachePrecision.AUTO
+        else (engine.cache_precision,),
+        threads=threads,
+    )
+    return tuned(workload, store / "kernels", lambda what: progress(what, 0.0))
+
+
+def _block_counter(settings: Settings, model: LoadedModel) -> Callable[[int], int]:
+    """How many KV blocks to make, given the bytes of one."""
+    per_sequence = -(-min(settings.model.max_seq_len, model.config.max_position) // BLOCK_SIZE)
+    wanted = per_sequence * settings.scheduler.max_batch_size
+
+    def count(block_bytes: int) -> int:
+        memory = settings.engine.cache_bytes or default_cache_bytes(
+            block_bytes=block_bytes, blocks_wanted=wanted, blocks_needed=per_sequence + 2
+        )
+        return max(2, memory // block_bytes)
+
+    return count
+
+
+def _info(settings: Settings, model: LoadedModel) -> ModelInfo:
+    config = model.config
+    return ModelInfo(
+        model_type=config.model_type,
+        vocab_size=config.vocab_size,
+        max_context_len=min(config.max_position, settings.model.max_seq_len),
+        eos_token_ids=config.eos_token_ids,
+        default_top_k=config.default_top_k,
+    )
