@@ -1,13 +1,14 @@
 """From a valid request to what the engine and the assembler get: tokens, media, output plan, mask."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from mindserve.chat.messages import STANDARD_ROLES, media_parts, message_text, template_messages
 from mindserve.chat.templates import Template, Templates
 from mindserve.chat.thinking import Thinking
-from mindserve.contract.request import ChatRequest, MediaPart, Tool, ToolChoiceMode
+from mindserve.chat.tools import ToolFormats, offered_tools
+from mindserve.contract.request import ChatRequest, MediaPart, Tool
 from mindserve.engine.base import MediaInput, ModelInfo, TokenMask
 from mindserve.errors import InvalidRequest
 from mindserve.output.plan import OutputPlan
@@ -54,17 +55,23 @@ class PromptBuilder:
         self._tokenizer = tokenizer
         self._settings = model_settings
         self._templates = Templates(tokenizer, model_settings, model_type=model_info.model_type)
-        self._thinking = Thinking(tokenizer, model_settings)
+        self._thinking = Thinking(tokenizer, model_settings, model_type=model_info.model_type)
+        self._tool_formats = ToolFormats(model_settings, model_type=model_info.model_type)
         self._media = media
         self._reports_full_text = reports_full_text
 
     def build(self, request: ChatRequest) -> Prompt:
         """Raises InvalidRequest."""
-        tools = _offered_tools(request)
+        tools = offered_tools(request)
         template = self._templates.find(request, has_tools=bool(tools))
         text = self._render(request, template, tools)
         token_ids, media = self._tokens(request, text)
-        return Prompt(token_ids=token_ids, text=text, media=media, plan=self._plan(request, template, text))
+        plan = replace(
+            self._plan(request),
+            thought=self._thinking.plan(request, template, text),
+            tools=self._tool_formats.plan(tools, template),
+        )
+        return Prompt(token_ids=token_ids, text=text, media=media, plan=plan)
 
     def _render(self, request: ChatRequest, template: Template, tools: Sequence[Tool]) -> str:
         text = self._rendered(request, template, tools)
@@ -111,7 +118,7 @@ class PromptBuilder:
             raise InvalidRequest(f"The model {request.model} takes text only.", param="messages")
         return self._media.read(parts, token_ids)
 
-    def _plan(self, request: ChatRequest, template: Template, text: str) -> OutputPlan:
+    def _plan(self, request: ChatRequest) -> OutputPlan:
         return OutputPlan(
             skip_special_tokens=request.skip_special_tokens,
             stop=request.stop,
@@ -119,21 +126,7 @@ class PromptBuilder:
             include_stop=request.include_stop,
             has_logprobs=request.logprobs is not None,
             reports_full_text=self._reports_full_text,
-            thought=self._thinking.plan(request, template, text),
         )
-
-
-def _offered_tools(request: ChatRequest) -> tuple[Tool, ...]:
-    """The tools that the model sees: a named choice leaves only that one, `none` leaves none."""
-    choice = request.tool_choice
-    if choice.mode is ToolChoiceMode.NONE:
-        return ()
-    if choice.mode is not ToolChoiceMode.NAMED:
-        return request.tools
-    named = tuple(tool for tool in request.tools if tool.name == choice.name)
-    if not named:
-        raise InvalidRequest(f"Parameter tool_choice names no function of tools: {choice.name}", param="tool_choice")
-    return named
 
 
 def _check_custom_roles(request: ChatRequest, text: str) -> None:
