@@ -1,6 +1,6 @@
 """The answers as types, one set per API mode, for documentation and for tests that hold `render` to them.
 
-`omitted` marks keys that are there only when the answer has something to say. Order of fields: order on the wire.
+Keys that default to UNSET are there only when the answer has something to say.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -179,7 +179,7 @@ class NativeDelta(_Wire):
     """What one token added; the role comes with a choice's first delta only."""
 
     role: Literal["assistant"] | UnsetType = UNSET
-    content: str | None | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
@@ -222,7 +222,7 @@ class NativeChunk(_Wire):
     created: Count
     model: str
     choices: Annotated[list[NativeChunkChoice], Meta(max_length=1)]
-    usage: NativeUsage | None | UnsetType = UNSET
+    usage: NativeUsage | UnsetType | None = UNSET
 
 
 class VllmError(_Wire):
