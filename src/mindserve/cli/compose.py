@@ -1,0 +1,106 @@
+"""From settings to a server's state: tokenizer, engine, prompts, service, metrics."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from mindserve.chat.prompt import PromptBuilder
+from mindserve.cli.operator import Report
+from mindserve.contract.context import ValidationContext
+from mindserve.contract.request import PartKind
+from mindserve.engine.base import Engine, MediaKind, ModelInfo
+from mindserve.engine.scripted import Script, ScriptedEngine, load_script
+from mindserve.errors import ModelLoadError
+from mindserve.server.observing import EngineCollector, RequestObserver
+from mindserve.server.state import ModelNames, ServerState
+from mindserve.service import ChatService
+from mindserve.settings.models import for_model_type
+from mindserve.settings.values import ApiMode, EngineKind, Settings
+from mindserve.telemetry import Metrics
+from mindserve.text.base import Tokenizer
+from mindserve.text.bytes_tokenizer import ByteTokenizer
+from mindserve.text.load import load_tokenizer
+
+PARTS = {
+    MediaKind.IMAGE: (PartKind.IMAGE_URL,),
+    MediaKind.VIDEO: (PartKind.VIDEO_URL,),
+    MediaKind.AUDIO: (PartKind.AUDIO_URL, PartKind.INPUT_AUDIO),
+}
+"""Content parts that a model takes which understands a kind of media."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """A loaded model with everything above it. Whoever made it closes the engine."""
+
+    state: ServerState
+    engine: Engine
+
+
+async def compose(settings: Settings, *, home: Path, report: Report) -> Composition:
+    """Load the model and build the house on it. Raises ModelLoadError, ConfigError."""
+    tokenizer = await _tokenizer(settings)
+    engine = _engine(settings, tokenizer, report)
+    await engine.start()
+    try:
+        for adapter in settings.model.adapters:
+            await engine.load_adapter(adapter.name, adapter.path)
+        state = _state(for_model_type(settings, engine.info.model_type, home=home), engine, tokenizer)
+    except BaseException:
+        await engine.close()
+        raise
+    return Composition(state=state, engine=engine)
+
+
+async def _tokenizer(settings: Settings) -> Tokenizer:
+    """A scripted engine works without any file: then every byte is a token."""
+    if settings.engine.kind is EngineKind.SCRIPTED:
+        return ByteTokenizer()
+    return await asyncio.to_thread(load_tokenizer, settings.model.path)
+
+
+def _engine(settings: Settings, tokenizer: Tokenizer, report: Report) -> Engine:
+    if settings.engine.kind is EngineKind.SCRIPTED:
+        script = load_script(settings.engine.script) if settings.engine.script else Script()
+        eos = tokenizer.token_id("<|im_end|>")
+        if eos is None:
+            raise ModelLoadError("The scripted engine needs a tokenizer with <|im_end|>.")
+        return ScriptedEngine(script, codec=tokenizer, eos_token_id=eos)
+    # OpenVINO takes seconds to import; commands that load no model do not pay for it.
+    from mindserve.engine.native.engine import NativeEngine  # noqa: PLC0415
+    from mindserve.engine.native.load import load_runner  # noqa: PLC0415
+
+    return NativeEngine(settings, load=lambda given: load_runner(given, progress=report))
+
+
+def _state(settings: Settings, engine: Engine, tokenizer: Tokenizer) -> ServerState:
+    metrics = Metrics(model_name=settings.model.name)
+    prompts = PromptBuilder(tokenizer, settings.model, engine.info, reports_full_text=settings.server.full_text)
+    service = ChatService(
+        settings, engine=engine, tokenizer=tokenizer, prompts=prompts, observer=RequestObserver(metrics)
+    )
+    metrics.registry.register(EngineCollector(service, model_name=settings.model.name))
+    return ServerState(
+        settings=settings,
+        service=service,
+        tokenizer=tokenizer,
+        contexts={mode: _context(settings, engine.info, service, tokenizer, mode) for mode in ApiMode},
+        registry=metrics.registry,
+        mode=settings.server.api_mode,
+    )
+
+
+def _context(
+    settings: Settings, info: ModelInfo, service: ChatService, tokenizer: Tokenizer, mode: ApiMode
+) -> ValidationContext:
+    return ValidationContext(
+        models=ModelNames(settings.model.name, service),
+        mode=mode,
+        model_type=info.model_type,
+        plugin_types=settings.model.plugin_types,
+        media=frozenset(part for kind in info.media for part in PARTS[kind]),
+        allows_chat_template=settings.model.allow_request_chat_template,
+        reserved_template_keys=frozenset(tokenizer.special_tokens),
+        max_n=settings.server.limits.max_n,
+        max_json_depth=settings.server.limits.max_json_depth,
+    )

@@ -1,0 +1,129 @@
+"""`mindserve serve`: load a model and answer requests until told to stop."""
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from mindserve.cli.compose import compose
+from mindserve.cli.operator import console, plain_errors, progress_bars, warn
+from mindserve.server.app import PlaneKind
+from mindserve.server.lifecycle import Lifecycle, bind
+from mindserve.settings.location import find_config, home_for, load_configuration
+from mindserve.settings.overrides import Overrides, apply, for_model
+from mindserve.settings.values import CachePrecision, EngineKind, Precision, Settings
+from mindserve.telemetry import configure_logging
+
+log = logging.getLogger("mindserve")
+
+ModelPath = Annotated[
+    Path | None, typer.Argument(help="Model directory or .gguf file; with a configuration it replaces the model there.")
+]
+ConfigFile = Annotated[Path | None, typer.Option("--config-file", help="MindIE config.json.")]
+
+
+def serve(  # noqa: PLR0913, PLR0917 - the command's options
+    model_path: ModelPath = None,
+    config_file: ConfigFile = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = None,
+    model_name: Annotated[str | None, typer.Option(help="What requests call the model.")] = None,
+    precision: Annotated[Precision | None, typer.Option(help="How weights are held.")] = None,
+    cache_precision: Annotated[CachePrecision | None, typer.Option(help="How keys and values are held.")] = None,
+    threads: Annotated[int | None, typer.Option(min=0, help="0: all cores.")] = None,
+    cache_gb: Annotated[float | None, typer.Option(min=0.0, help="Memory for keys and values.")] = None,
+    max_seq_len: Annotated[int | None, typer.Option(min=2, help="Tokens of prompt and answer together.")] = None,
+    engine: Annotated[EngineKind | None, typer.Option(help="`scripted` plays a script without a model.")] = None,
+    script: Annotated[Path | None, typer.Option(help="Script of the scripted engine.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="One JSON object per log line.")] = False,
+) -> None:
+    """Serve a model. Without a MODEL_PATH the configuration names it. The API key comes from MINDSERVE_API_KEY."""
+    overrides = Overrides(
+        host=host,
+        port=port,
+        model_path=model_path,
+        model_name=model_name,
+        precision=precision,
+        cache_precision=cache_precision,
+        threads=threads,
+        cache_gb=cache_gb,
+        max_seq_len=max_seq_len,
+        api_key=os.environ.get("MINDSERVE_API_KEY"),
+        engine=engine,
+        script=script,
+        log_level=log_level,
+    )
+    with plain_errors():
+        settings, home = _settings(config_file, overrides)
+        configure_logging(settings.log_level, as_json=log_json)
+        for warning in settings.warnings:
+            warn(warning)
+        _raise_file_limit()
+        uvloop.run(_serve(settings, home))
+
+
+def _settings(config_file: Path | None, overrides: Overrides) -> tuple[Settings, Path]:
+    """The configuration where one is named or nothing else is; otherwise defaults around the given model."""
+    is_bare = config_file is None and (overrides.model_path is not None or overrides.engine is EngineKind.SCRIPTED)
+    if is_bare:
+        return apply(for_model(overrides.model_path or Path("scripted")), overrides), Path.cwd()
+    file = find_config(config_file, os.environ)
+    return apply(load_configuration(config_file, os.environ), overrides), home_for(file, os.environ)
+
+
+async def _serve(settings: Settings, home: Path) -> None:
+    started_s = time.perf_counter()
+    listeners = bind(settings.server)
+    with progress_bars() as report:
+        composition = await compose(settings, home=home, report=report)
+    try:
+        lifecycle = Lifecycle(composition.state, listeners)
+        await lifecycle.start()
+        _obey_signals(lifecycle, settings.server.limits.drain_timeout_s)
+        _announce(lifecycle.urls[PlaneKind.SERVICE], settings, time.perf_counter() - started_s)
+        await lifecycle.run()
+    finally:
+        await composition.engine.close()
+    log.info("stopped")
+
+
+def _obey_signals(lifecycle: Lifecycle, drain_timeout_s: float) -> None:
+    """The first signal drains, the second ends the process at once."""
+    is_second = False
+
+    def obey() -> None:
+        nonlocal is_second
+        if is_second:
+            os._exit(1)
+        is_second = True
+        lifecycle.request_stop(drain_timeout_s)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, obey)
+
+
+def _announce(url: str, settings: Settings, seconds: float) -> None:
+    question = {"model": settings.model.name, "messages": [{"role": "user", "content": "Hello!"}], "stream": True}
+    console.print(f"[bold green]ready[/] {url} model={settings.model.name} ({seconds:.1f} s)", soft_wrap=True)
+    if settings.server.service.tls is None:
+        key = ' -H "Authorization: Bearer $MINDSERVE_API_KEY"' if settings.server.api_key else ""
+        command = f"curl -N {url}/v1/chat/completions{key} -d '{json.dumps(question)}'"
+        console.print(command, markup=False, soft_wrap=True)
+
+
+def _raise_file_limit() -> None:
+    """Every connection is a file; the soft limit is often lower than `maxLinkNum` needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

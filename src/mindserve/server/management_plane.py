@@ -1,0 +1,161 @@
+"""Routes of the management plane: health, stopping, adapters, facts about the server."""
+
+import asyncio
+import secrets
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mindserve.engine.base import FinishReason, GenerateRequest, SamplingParams
+from mindserve.errors import EngineFailure, InvalidRequest, MindserveError, NotFound, NotReady
+from mindserve.server.json_api import json_object, json_response, string_field
+from mindserve.server.state import ServerState
+
+MAX_PROBE_WAIT_S = 600
+PROBE_TEXT = "Hello"
+BLOCK_TOKENS = 32
+"""Tokens of the engine's KV blocks, for `getSlotCount`."""
+
+
+def management_routes(state: ServerState) -> list[BaseRoute]:
+    """The plane's routes."""
+    routes = ManagementRoutes(state)
+    return [
+        Route("/health", routes.health),
+        Route("/health/timed", routes.probe),
+        Route("/health/timed-{wait}", routes.probe),
+        Route("/v2/health/live", routes.live),
+        Route("/v2/health/ready", routes.ready),
+        Route("/v2/models/{name}/ready", routes.model_ready),
+        Route("/v2/models/{name}/getSlotCount", routes.slots),
+        Route("/v1/config", routes.config),
+        Route("/stopService", routes.stop_service, methods=["GET", "POST"]),
+        Route("/v1/load_lora_adapter", routes.load_adapter, methods=["POST"]),
+        Route("/v1/unload_lora_adapter", routes.unload_adapter, methods=["POST"]),
+    ]
+
+
+class ManagementRoutes:
+    """The plane's handlers."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    async def health(self, request: Request) -> Response:
+        """`GET /health`: 200 without a body, 503 while stopping, 500 when the engine is broken."""
+        self._check_running()
+        if not self._state.service.engine.is_healthy:
+            raise EngineFailure("The engine has failed.")
+        return Response()
+
+    async def live(self, request: Request) -> Response:
+        """`GET /v2/health/live`: the process can still answer requests, however busy it is."""
+        return await self.health(request)
+
+    async def ready(self, request: Request) -> Response:
+        """`GET /v2/health/ready`: a request sent now would start at once (503 when the places are taken)."""
+        await self.health(request)
+        admission = self._state.service.admission
+        if admission.running >= self._state.settings.server.limits.max_link_num:
+            raise NotReady("The service is busy")
+        return Response()
+
+    async def model_ready(self, request: Request) -> Response:
+        """`GET /v2/models/{name}/ready`."""
+        self._check_model(request)
+        return await self.ready(request)
+
+    async def probe(self, request: Request) -> Response:
+        """`GET /health/timed[-seconds]`: a real one-token answer in time."""
+        wait_s = _wait_s(request.path_params.get("wait"))
+        self._check_running()
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._generate_one()
+        except TimeoutError:
+            raise EngineFailure(f"No token within {wait_s} seconds.") from None
+        return json_response({"status": "healthy"})
+
+    async def slots(self, request: Request) -> Response:
+        """`GET /v2/models/{name}/getSlotCount`."""
+        self._check_model(request)
+        stats = self._state.service.engine.stats()
+        total = self._state.settings.scheduler.max_batch_size
+        available = (stats.free_blocks + stats.cached_blocks) * BLOCK_TOKENS
+        free = max(total - stats.running, 0)
+        return json_response({"total_slots": total, "free_slots": free, "available_tokens_length": available})
+
+    async def config(self, request: Request) -> Response:
+        """`GET /v1/config`: static facts."""
+        settings = self._state.settings
+        return json_response(
+            {
+                "modelName": settings.model.name,
+                "maxSeqLen": min(settings.model.max_seq_len, self._state.service.engine.info.max_context_len),
+                "maxOutputLen": settings.scheduler.max_iter_times,
+                "cacheBlockSize": BLOCK_TOKENS,
+                "worldSize": 1,
+            }
+        )
+
+    async def stop_service(self, request: Request) -> Response:
+        """`GET /stopService`: answers when the last request has ended; `?mode=Force` cuts them short."""
+        if self._state.is_stopping:
+            raise EngineFailure("The service is stopping already.")
+        is_forced = request.query_params.get("mode") == "Force"
+        self._state.request_stop(0 if is_forced else self._state.settings.server.limits.drain_timeout_s)
+        await self._state.drained.wait()
+        return json_response({"status": "stopped"})
+
+    async def load_adapter(self, request: Request) -> Response:
+        """`POST /v1/load_lora_adapter` with `lora_name` and `lora_path`."""
+        body = await json_object(request, self._state)
+        name = string_field(body, "lora_name", max_chars=256)
+        path = Path(string_field(body, "lora_path", max_chars=4096))
+        if not await asyncio.to_thread(path.exists):
+            raise InvalidRequest("The adapter's path does not exist.", param="lora_path")
+        await self._state.service.load_adapter(name, path)
+        return json_response({"status": "loaded", "lora_name": name})
+
+    async def unload_adapter(self, request: Request) -> Response:
+        """`POST /v1/unload_lora_adapter` with `lora_name`."""
+        body = await json_object(request, self._state)
+        name = string_field(body, "lora_name", max_chars=256)
+        await self._state.service.unload_adapter(name)
+        return json_response({"status": "unloaded", "lora_name": name})
+
+    def _check_running(self) -> None:
+        if self._state.is_stopping:
+            raise NotReady("The service has been stopped")
+
+    def _check_model(self, request: Request) -> None:
+        name = request.path_params["name"]
+        if name not in self._state.model_names:
+            raise NotFound(f"Model {name[:200]} not found.", param="model")
+
+    async def _generate_one(self) -> None:
+        prompt = self._state.tokenizer.encode(PROBE_TEXT) or [0]
+        request = GenerateRequest(
+            request_id=f"health_{secrets.token_hex(8)}",
+            prompt_token_ids=prompt,
+            sampling=SamplingParams(temperature=0, max_tokens=1),
+        )
+        tokens = self._state.service.engine.submit(request)
+        try:
+            async for events in tokens:
+                for event in events:
+                    if event.finish_reason is FinishReason.ERROR:
+                        raise event.error or MindserveError("The engine has failed.")
+        finally:
+            tokens.cancel()
+
+
+def _wait_s(text: str | None) -> int:
+    """Seconds to wait: 1 to 600. Raises NotFound, for the number is part of the path."""
+    if text is None:
+        return MAX_PROBE_WAIT_S
+    if not (text.isascii() and text.isdigit() and len(text) <= 3 and 1 <= int(text) <= MAX_PROBE_WAIT_S):
+        raise NotFound(f"The wait must be 1 to {MAX_PROBE_WAIT_S} seconds.")
+    return int(text)
