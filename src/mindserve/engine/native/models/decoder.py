@@ -28,7 +28,7 @@ def build_decoder(spec: DecoderSpec, weights: Weights, on_layer: Callable[[int],
         x = decoder_layer(x, index, context)
         on_layer(index)
     sampled = ops.gather_rows(ops.reshape(x, [-1, spec.config.hidden_size]), values["sample_rows"])
-    logits = ops.linear(final_norm(sampled, context), _output_head(table, spec, weights))
+    logits = ops.linear(final_norm(sampled, context), _output_head(table, spec, weights), name="lm_head")
     return ops.model([ops.result(logits, "logits")], context.sinks, list(inputs.values()), spec.config.model_type)
 
 

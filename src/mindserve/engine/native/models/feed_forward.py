@@ -22,10 +22,11 @@ def _gated_mlp(x: Value, prefix: str, size: int, spec: DecoderSpec, weights: Wei
         parts = [(prefix + "gate_up_proj", 2 * size)]
     matrix = weights.matrix([(name + ".weight", rows) for name, rows in parts], hidden)
     bias = weights.bias([(name + ".bias", rows) for name, rows in parts]) if spec.mlp_bias else None
-    gate, up = ops.split(ops.linear(x, matrix, bias), [size, size])
+    gate, up = ops.split(ops.linear(x, matrix, bias, name=prefix + "gate_up_proj"), [size, size])
     down = weights.matrix([(prefix + "down_proj.weight", hidden)], size)
     bias = weights.bias([(prefix + "down_proj.bias", hidden)]) if spec.mlp_bias else None
-    return ops.linear(ops.multiply(_activated(gate, spec.activation), up), down, bias)
+    product = ops.multiply(_activated(gate, spec.activation), up)
+    return ops.linear(product, down, bias, name=prefix + "down_proj")
 
 
 def _activated(x: Value, activation: Activation) -> Value:

@@ -67,7 +67,7 @@ def _attention(x: Value, index: int, context: Context) -> Value:
     mixed = ops.reshape(ops.transpose(mixed, [0, 2, 1, 3]), [0, 0, query_size])
     output = context.weights.matrix([(prefix + "o_proj.weight", config.hidden_size)], query_size)
     bias = context.weights.bias([(prefix + "o_proj.bias", config.hidden_size)]) if context.spec.output_bias else None
-    return ops.linear(mixed, output, bias)
+    return ops.linear(mixed, output, bias, name=prefix + "o_proj")
 
 
 def _projected(x: Value, prefix: str, context: Context) -> Value:
@@ -82,7 +82,7 @@ def _projected(x: Value, prefix: str, context: Context) -> Value:
     order = qkv_row_order(spec)
     matrix = weights.matrix([(name + ".weight", rows) for name, rows in parts], spec.config.hidden_size, order)
     bias = weights.bias([(name + ".bias", rows) for name, rows in parts], order) if spec.qkv_bias else None
-    return ops.linear(x, matrix, bias)
+    return ops.linear(x, matrix, bias, name=prefix + "qkv_proj")
 
 
 def qkv_row_order(spec: DecoderSpec) -> RowOrder:

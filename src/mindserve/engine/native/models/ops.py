@@ -79,9 +79,11 @@ def gather_rows(table: Value, rows: Value) -> Value:
     return _out(opset.gather(table, rows, ints(0)))
 
 
-def linear(x: Value, weight: Value, bias: Value | None = None) -> Value:
-    """`x @ weight.T + bias`."""
+def linear(x: Value, weight: Value, bias: Value | None = None, *, name: str | None = None) -> Value:
+    """`x @ weight.T + bias`; the product's node can be found by `name` later (adapters)."""
     product = opset.matmul(x, weight, False, True)
+    if name is not None:
+        product.set_friendly_name(name)
     return _out(product if bias is None else opset.add(product, bias))
 
 

@@ -1,0 +1,181 @@
+"""Prepared models on disk: a second start reads the finished, compressed graph instead of building it.
+
+One directory per model under the cache directory, named by a key of everything that the graph depends on: the source
+files (path, size, modification time), the precision, this code and OpenVINO's version. It is written beside its place
+and renamed, so concurrent starts and crashes leave whole entries only; a manifest with digests tells damaged ones,
+which are built anew. Bounds: `MAX_BYTES` over all entries, the least recently used go first; entries of older versions
+of the same model go at once; nothing is stored that would leave less than `MIN_FREE_BYTES` on the disk.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import openvino as ov
+
+from mindserve.engine.native.models.checkpoint import model_files
+from mindserve.engine.native.models.config import ModelConfig
+from mindserve.engine.native.models.loader import LoadedModel, Progress, StatefulModel, build_model, paged_model
+from mindserve.settings.values import Precision
+
+MAX_BYTES = 64 << 30
+MIN_FREE_BYTES = 2 << 30
+STALE_S = 24 * 3600
+"""Age at which an unfinished entry counts as left behind by a crash."""
+
+MANIFEST = "manifest.json"
+GRAPH_FILES = ("graph.xml", "graph.bin")
+PREFIX, UNFINISHED = "model-", "unfinished-"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What is known about a prepared graph without reading it."""
+
+    model: str
+    """Path and precision: what entries of other versions have in common with it."""
+    digests: dict[str, str]
+    """SHA-256 of each file."""
+    config: ModelConfig
+    windows: tuple[int | None, ...]
+
+
+def prepare_model(path: Path, precision: Precision, *, cache_dir: Path | None, progress: Progress) -> LoadedModel:
+    """From the cache, or built and stored; `cache_dir` None: built. Raises ModelLoadError.
+
+    A cache that cannot be read or written costs time only.
+    """
+    if cache_dir is None:
+        return paged_model(build_model(path, precision, progress=progress))
+    entry = cache_dir / f"{PREFIX}{_key(path, precision)}"
+    progress("reading prepared model", 0.0)
+    model = _read(entry)
+    if model is None:
+        built = build_model(path, precision, progress=progress)
+        progress("storing prepared model", 0.0)
+        is_stored = _store(built, entry, label=f"{path.resolve()} {precision}")
+        model = (_read(entry) if is_stored else None) or built
+    return paged_model(model)
+
+
+def _key(path: Path, precision: Precision) -> str:
+    sources = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in model_files(path)]
+    facts = [sources, precision, ov.get_version(), _code_digest()]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def _code_digest() -> str:
+    """Of the modules that build graphs: a new version of them makes new graphs."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _read(entry: Path) -> StatefulModel | None:
+    """None for an entry that is missing or damaged; the latter is removed."""
+    if not entry.is_dir():
+        return None
+    try:
+        manifest = msgspec.json.decode((entry / MANIFEST).read_bytes(), type=Manifest)
+        if manifest.digests != {name: _digest(entry / name) for name in GRAPH_FILES}:
+            raise ValueError("its digests differ")
+        graph = ov.Core().read_model(entry / GRAPH_FILES[0])  # pyright: ignore[reportUnknownMemberType]
+        os.utime(entry)
+    except (OSError, ValueError, RuntimeError, msgspec.MsgspecError) as error:
+        log.warning("prepared model %s is damaged and will be built again: %s", entry.name, str(error)[:200])
+        shutil.rmtree(entry, ignore_errors=True)
+        return None
+    return StatefulModel(graph=graph, config=manifest.config, windows=manifest.windows)
+
+
+def _store(model: StatefulModel, entry: Path, *, label: str) -> bool:
+    """Write beside, then rename. False where the disk does not allow it."""
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        _remove_old(entry.parent, label)
+        if shutil.disk_usage(entry.parent).free < _graph_bytes(model.graph) + MIN_FREE_BYTES:
+            log.warning("not enough free space in %s to store the prepared model", entry.parent)
+            return False
+        with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=entry.parent) as name:
+            _write(model, Path(name) / "entry", label)
+            _rename(Path(name) / "entry", entry)
+    except (OSError, RuntimeError) as error:
+        log.warning("the prepared model could not be stored: %s", str(error)[:200])
+        return False
+    _bound(entry.parent, keep=entry)
+    return True
+
+
+def _write(model: StatefulModel, directory: Path, label: str) -> None:
+    """Graph first, manifest last."""
+    directory.mkdir()
+    ov.save_model(model.graph, directory / GRAPH_FILES[0], compress_to_fp16=False)
+    digests = {name: _digest(directory / name) for name in GRAPH_FILES}
+    manifest = Manifest(model=label, digests=digests, config=model.config, windows=model.windows)
+    with open(directory / MANIFEST, "wb") as file:
+        file.write(msgspec.json.encode(manifest))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _rename(source: Path, entry: Path) -> None:
+    """Another start may have been faster: its entry is as good."""
+    try:
+        source.rename(entry)
+    except OSError:
+        if not entry.is_dir():
+            raise
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _graph_bytes(graph: ov.Model) -> int:
+    constants = [node for node in graph.get_ops() if node.get_type_name() == "Constant"]
+    return sum(node.get_output_tensor(0).size for node in constants)
+
+
+def _remove_old(cache_dir: Path, label: str) -> None:
+    """Other versions of the same model, and what crashes left behind."""
+    for entry in cache_dir.glob(f"{PREFIX}*"):
+        if _label(entry) == label:
+            shutil.rmtree(entry, ignore_errors=True)
+    for unfinished in cache_dir.glob(f"{UNFINISHED}*"):
+        if time.time() - unfinished.stat().st_mtime > STALE_S:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _label(entry: Path) -> str | None:
+    try:
+        return msgspec.json.decode((entry / MANIFEST).read_bytes(), type=Manifest).model
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _bound(cache_dir: Path, *, keep: Path) -> None:
+    """Least recently used first (a use touches the directory)."""
+    entries = sorted(
+        (each for each in cache_dir.glob(f"{PREFIX}*") if each != keep), key=lambda each: each.stat().st_mtime
+    )
+    total = _size(keep) + sum(_size(each) for each in entries)
+    for each in entries:
+        if total <= MAX_BYTES:
+            return
+        total -= _size(each)
+        shutil.rmtree(each, ignore_errors=True)
+
+
+def _size(entry: Path) -> int:
+    return sum(file.stat().st_size for file in entry.iterdir())
