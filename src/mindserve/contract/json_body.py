@@ -4,6 +4,7 @@ The decoder is strict (RFC 8259, UTF-8, no NaN, no lone surrogates, the last of 
 bound is measured beforehand on the bytes: forty megabytes of `[],` would otherwise become a gigabyte of objects.
 """
 
+import codecs
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
 
 def decode_body(body: bytes, *, max_depth: int) -> Any:
     """The JSON value in `body`, whose own level is 0. Raises InvalidRequest."""
+    body = body.removeprefix(codecs.BOM_UTF8)
     openers = body.count(b"[") + body.count(b"{")
     if openers > max_depth or body.count(b",") > MAX_VALUES:
         _check_shape(body, max_depth=max_depth)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from mindserve.contract.context import ValidationContext
-from mindserve.contract.failure import failure
+from mindserve.contract.failure import failure, read_each
 from mindserve.contract.function_name import check_function_name
 from mindserve.contract.json_values import is_array, is_object
 from mindserve.contract.parts import PartReader
@@ -60,7 +60,7 @@ class ConversationReader:
             raise _failure(MISSING_BESIDE_TOOLS if self.has_tools else MISSING)
         if not is_array(messages) or not messages:
             raise _failure(NOT_ARRAY_BESIDE_TOOLS if self.has_tools else NOT_ARRAY)
-        return tuple(self._read_message(message) for message in messages)
+        return read_each(messages, self._read_message, param="messages")
 
     def _read_message(self, message: Any) -> Message:
         role = _read_role(message)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mindserve.contract.failure import failure
+from mindserve.contract.failure import failure, read_each
 from mindserve.contract.function_name import check_function_name
 from mindserve.contract.json_schema import check_json_schema
 from mindserve.contract.json_values import Document, is_array, is_object
@@ -54,7 +54,7 @@ def read_tools(document: Document) -> tuple[Tool, ...]:
         raise failure(NOT_ARRAY, param="tools")
     if len(tools) > MAX_TOOLS:
         raise failure(TOO_MANY, param="tools", limit=MAX_TOOLS)
-    return tuple(_read_tool(tool) for tool in tools)
+    return read_each(tools, _read_tool, param="tools")
 
 
 def settle_tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> ToolChoice:
