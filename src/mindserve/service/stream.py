@@ -99,7 +99,7 @@ class ChatStream:
         outputs: list[OutputEvent] = []
         for event in step:
             outputs += self._feed(event)
-        self._record(step[0])
+        self._record(next((event for event in step if event.token_ids), step[0]))
         return [self._with_usage(output) if output.finish_reason else output for output in outputs]
 
     def _feed(self, event: TokenEvent) -> list[OutputEvent]:
