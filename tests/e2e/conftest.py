@@ -1,10 +1,17 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from mindserve.engine.native.engine import NativeEngine
+from mindserve.engine.native.load import load_runner
 from mindserve.engine.scripted import Answer
+from mindserve.settings.values import CachePrecision, EngineSettings, Precision
+from mindserve.text.load import load_tokenizer
 
-from .servers import Server, scripted
+from .servers import Server, running, scripted, settings
 
 STORY = "Once upon a time, \u00e9t\u00e9 \u2014 \U0001f600 \u4f60\u597d, a fox ran over the hill and did not come back."
 CALLS = (
@@ -14,22 +21,43 @@ CALLS = (
 )
 
 
-def _scripted(tokens_per_step: int) -> Iterator[Server]:
+TINY_QWEN2 = Path(__file__).parents[1] / "data" / "goldens" / "qwen2" / "model"
+
+
+def _script(tokens_per_step: int) -> list[Answer]:
     def says(match: str | None, *texts: str) -> Answer:
         return Answer(match=match, sequences=texts, tokens_per_step=tokens_per_step)
 
-    answers = (
+    return [
         says("weather", CALLS),
         says("json please", '{"name": "Ann", "grown": true}', '{"name": "Bo", "grown": false}'),
         says("several", "One answer.", "Another, which is longer.", "And a third!"),
         says("why?", "Because."),
         says(None, STORY),
+    ]
+
+
+@contextmanager
+def _native(prepared_dir: Path) -> Iterator[Server]:
+    """The embedded engine with a tiny random model, in its exact mode."""
+    engine = EngineSettings(
+        precision=Precision.F32,
+        cache_precision=CachePrecision.F32,
+        prepared_dir=prepared_dir,
+        cache_bytes=64 * 1024 * 1024,
     )
-    with scripted(*answers) as server:
-        yield server
+    config = replace(settings(TINY_QWEN2), engine=engine)
+    with running(config, load_tokenizer(TINY_QWEN2), lambda: NativeEngine(config, load=load_runner)) as up:
+        yield up
 
 
-@pytest.fixture(scope="module", params=["one-token-per-step", "three-tokens-per-step"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=["one-token-per-step", "three-tokens-per-step", "tiny-model"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Every server that must answer the same streamed or not."""
-    yield from _scripted(1 if request.param == "one-token-per-step" else 3)
+    servers: dict[str, Callable[[], AbstractContextManager[Server]]] = {
+        "one-token-per-step": lambda: scripted(*_script(1)),
+        "three-tokens-per-step": lambda: scripted(*_script(3)),
+        "tiny-model": lambda: _native(tmp_path_factory.mktemp("prepared")),
+    }
+    with servers[request.param]() as up:
+        yield up

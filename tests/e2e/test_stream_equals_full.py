@@ -1,5 +1,6 @@
 """The same request, streamed and not, through HTTP: same text, calls, log-probabilities, counts and reasons."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -80,3 +81,12 @@ def test_more_sequences_than_asked_for_are_all_returned(server: Server) -> None:
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
     refused = server.post({**ALL["two"], "n": 2, "best_of": 4, "stream": True})
     assert refused.status_code == 422
+
+
+def test_what_else_runs_changes_no_answer(server: Server) -> None:
+    """A seed gives the same tokens alone and in a batch."""
+    names = ["hot", "top-k", "five", "stop", "chosen-only", "all-penalties", "cold", "long"]
+    alone = [_comparable(server.full(ALL[name])) for name in names]
+    with ThreadPoolExecutor(len(names)) as threads:
+        together = list(threads.map(lambda name: _comparable(server.streamed(ALL[name])), names))
+    _assert_same(together, alone)
