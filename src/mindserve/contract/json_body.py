@@ -29,7 +29,7 @@ def decode_body(body: bytes, *, max_depth: int) -> Any:
     """The JSON value in `body`, whose own level is 0. Raises InvalidRequest."""
     body = body.removeprefix(codecs.BOM_UTF8)
     openers = body.count(b"[") + body.count(b"{")
-    if openers > max_depth or body.count(b",") > MAX_VALUES:
+    if openers > max_depth or openers + body.count(b",") > MAX_VALUES:
         _check_shape(body, max_depth=max_depth)
     try:
         return msgspec.json.decode(body)
