@@ -1,15 +1,11 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mindserve.engine.native.engine import NativeEngine
-from mindserve.engine.native.load import load_runner
 from mindserve.engine.scripted import Answer
 from mindserve.settings.values import CachePrecision, EngineSettings, Precision
-from mindserve.text.load import load_tokenizer
 
 from .servers import Server, running, scripted, settings
 
@@ -46,8 +42,7 @@ def _native(prepared_dir: Path) -> Iterator[Server]:
         prepared_dir=prepared_dir,
         cache_bytes=64 * 1024 * 1024,
     )
-    config = replace(settings(TINY_QWEN2), engine=engine)
-    with running(config, load_tokenizer(TINY_QWEN2), lambda: NativeEngine(config, load=load_runner)) as up:
+    with running(settings(engine, path=TINY_QWEN2)) as up:
         yield up
 
 

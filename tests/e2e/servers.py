@@ -1,32 +1,37 @@
-"""A whole server on a free port, in a thread of its own, over any engine."""
+"""A whole server on a free port, in a thread of its own, composed as the command line composes it."""
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
+import msgspec
+import uvloop
 
-from mindserve.chat.prompt import PromptBuilder
-from mindserve.contract import ValidationContext
-from mindserve.engine.base import Engine
-from mindserve.engine.scripted import Answer, Script, ScriptedEngine
+from mindserve.cli.compose import Composition, compose
+from mindserve.engine.scripted import Answer, Script
 from mindserve.server.app import PlaneKind
 from mindserve.server.lifecycle import Lifecycle, bind
-from mindserve.server.observing import RequestObserver
-from mindserve.server.state import ServerState
 from mindserve.service import ChatService
-from mindserve.settings.values import ApiMode, Limits, ModelSettings, Plane, ServerSettings, Settings
-from mindserve.telemetry import Metrics
-from mindserve.text.base import Tokenizer
-from mindserve.text.bytes_tokenizer import ByteTokenizer
+from mindserve.settings.values import (
+    EngineKind,
+    EngineSettings,
+    Limits,
+    ModelSettings,
+    Plane,
+    ServerSettings,
+    Settings,
+)
 
 from .fold import Json, fold, parse_sse
 
 MODEL = "tiny"
+START_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +65,14 @@ class Server:
 
 
 def settings(
-    path: Path = Path("none"), *, limits: Limits | None = None, has_full_text: bool = False, **model: Any
+    engine: EngineSettings,
+    *,
+    path: Path = Path("none"),
+    limits: Limits | None = None,
+    has_full_text: bool = False,
+    **model: Any,
 ) -> Settings:
-    """For a server on a free port of this machine."""
+    """For a server on a free port of this machine; `model` are fields of ModelSettings."""
     plane = Plane(port=0)
     server = ServerSettings(
         service=plane,
@@ -72,96 +82,71 @@ def settings(
         full_text=has_full_text,
         tokenizer_threads=2,
     )
-    return Settings(model=ModelSettings(**{"name": MODEL, "path": path} | model), server=server)
+    return Settings(model=ModelSettings(**{"name": MODEL, "path": path} | model), server=server, engine=engine)
 
 
 @contextmanager
 def scripted(*answers: Answer, step_interval_s: float = 0.0, **values: Any) -> Iterator[Server]:
     """A server that plays a script."""
-    tokenizer = ByteTokenizer(markers=("<think>", "</think>"))
-    end = tokenizer.token_id("<|im_end|>")
-    assert end is not None
     script = Script(answers=answers or (Answer(),), step_interval_s=step_interval_s)
-    with running(
-        settings(**values), tokenizer, lambda: ScriptedEngine(script, codec=tokenizer, eos_token_id=end)
-    ) as it:
-        yield it
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "script.json"
+        file.write_bytes(msgspec.json.encode(script))
+        with running(settings(EngineSettings(kind=EngineKind.SCRIPTED, script=file), **values)) as up:
+            yield up
 
 
 @contextmanager
-def running(config: Settings, tokenizer: Tokenizer, make_engine: Callable[[], Engine]) -> Iterator[Server]:
-    """A server over the engine that `make_engine` makes on the server's event loop."""
-    ready = threading.Event()
-    house = _House(config, tokenizer, make_engine, ready=ready)
-    thread = threading.Thread(target=lambda: asyncio.run(house.live()))
+def running(config: Settings) -> Iterator[Server]:
+    """A server with this configuration, stopped at the end."""
+    house = _House(config)
+    thread = threading.Thread(target=lambda: uvloop.run(house.live()))
     thread.start()
     try:
-        assert ready.wait(120)
+        assert house.is_up.wait(START_TIMEOUT_S)
         if house.failure is not None:
             raise house.failure
         with httpx.Client(base_url=house.url, timeout=60, trust_env=False) as client:
             yield Server(client=client, service=house.service, has_full_text=config.server.full_text)
     finally:
         house.stop()
-        thread.join(60)
+        thread.join(START_TIMEOUT_S)
 
 
 class _House:
-    """Owns the server's event loop."""
+    """Owns the server's event loop; `is_up` is set when the server listens or could not start."""
 
     service: ChatService
     url: str
 
-    def __init__(
-        self, config: Settings, tokenizer: Tokenizer, make_engine: Callable[[], Engine], *, ready: threading.Event
-    ) -> None:
+    def __init__(self, config: Settings) -> None:
         self._config = config
-        self._tokenizer = tokenizer
-        self._make_engine = make_engine
-        self._ready = ready
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lifecycle: Lifecycle | None = None
+        self.is_up = threading.Event()
         self.failure: BaseException | None = None
 
     async def live(self) -> None:
         self._loop = asyncio.get_running_loop()
         try:
-            engine = self._make_engine()
-            await engine.start()
-            await self._open(engine)
+            composition = await compose(self._config, home=Path.cwd(), report=lambda what, share: None)
+            self._lifecycle = await self._opened(composition)
         except BaseException as failure:
             self.failure = failure
             raise
         finally:
-            self._ready.set()
-        assert self._lifecycle is not None
-        await self._lifecycle.run()
-        await engine.close()
+            self.is_up.set()
+        try:
+            await self._lifecycle.run()
+        finally:
+            await composition.engine.close()
 
-    async def _open(self, engine: Engine) -> None:
-        config, metrics = self._config, Metrics(model_name=MODEL)
-        self.service = ChatService(
-            config,
-            engine=engine,
-            tokenizer=self._tokenizer,
-            prompts=PromptBuilder(
-                self._tokenizer, config.model, engine.info, reports_full_text=config.server.full_text
-            ),
-            observer=RequestObserver(metrics),
-        )
-        context = ValidationContext(models={MODEL: None}, model_type=engine.info.model_type)
-        listeners = bind(config.server)
-        state = ServerState(
-            settings=config,
-            service=self.service,
-            tokenizer=self._tokenizer,
-            contexts={mode: replace(context, mode=mode) for mode in ApiMode},
-            registry=metrics.registry,
-            mode=ApiMode.VLLM,
-        )
-        self._lifecycle = Lifecycle(state, listeners)
-        await self._lifecycle.start()
-        self.url = self._lifecycle.urls[PlaneKind.SERVICE]
+    async def _opened(self, composition: Composition) -> Lifecycle:
+        lifecycle = Lifecycle(composition.state, bind(self._config.server))
+        await lifecycle.start()
+        self.service = composition.state.service
+        self.url = lifecycle.urls[PlaneKind.SERVICE]
+        return lifecycle
 
     def stop(self) -> None:
         if self._loop is not None and self._lifecycle is not None:
