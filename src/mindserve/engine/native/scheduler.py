@@ -38,6 +38,28 @@ class Plan:
     has_preempted: bool = False
 
 
+class _Chunks:
+    """What a step has left for prompts, while the plan takes it."""
+
+    def __init__(self, plan: Plan, *, tokens: int, places: int) -> None:
+        self._plan = plan
+        self._tokens = tokens
+        self._places = places
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more fits."""
+        return self._tokens <= 0 or self._places <= 0
+
+    def take(self, sequence: Sequence) -> None:
+        """Take as many of its pending tokens as fit."""
+        if not self.is_full:
+            count = min(sequence.pending, self._tokens)
+            self._plan.entries.append(Scheduled(sequence, count))
+            self._tokens -= count
+            self._places -= 1
+
+
 def _age(sequence: Sequence) -> tuple[int, int]:
     return sequence.order
 
@@ -96,10 +118,16 @@ class Scheduler:
         """Choose the next step's tokens and give them blocks. Empty when nothing waits or runs."""
         plan = Plan()
         self._plan_decodes(plan)
-        room = self._settings.step_token_budget - len(plan.entries)
-        room = self._plan_chunks(plan, min(room, self._settings.max_prefill_tokens))
-        if room > 0 and not plan.has_preempted:
-            self._admit(plan, room)
+        chunks = _Chunks(
+            plan,
+            tokens=min(self._settings.step_token_budget - len(plan.entries), self._settings.max_prefill_tokens),
+            places=self._settings.max_prefill_batch_size,
+        )
+        for sequence in self.running:
+            if sequence.pending > 1:
+                chunks.take(sequence)
+        if not plan.has_preempted:
+            self._admit(chunks)
         for entry in plan.entries:
             if entry.sequence.active.scheduled_at_s is None:
                 entry.sequence.active.scheduled_at_s = now_s
@@ -125,32 +153,20 @@ class Scheduler:
                 self._own_blocks(sequence, 1, plan)
                 plan.entries.append(Scheduled(sequence, 1))
 
-    def _plan_chunks(self, plan: Plan, room: int) -> int:
-        """Returns what is left of `room` tokens."""
-        places = self._settings.max_prefill_batch_size
-        for sequence in self.running:
-            if sequence.pending > 1 and places > 0:
-                count = min(sequence.pending, room)
-                if count > 0:
-                    plan.entries.append(Scheduled(sequence, count))
-                room, places = room - count, places - 1
-        return room if places > 0 else 0
-
-    def _admit(self, plan: Plan, room: int) -> None:
+    def _admit(self, chunks: "_Chunks") -> None:
         """Start waiting sequences while tokens, places and blocks last; the first that does not fit ends it."""
-        being_computed = self._keys_being_computed()
+        being_computed: set[bytes] | None = None
         for sequence in list(self.waiting):
-            if room <= 0 or len(self.running) >= self._max_running:
+            if chunks.is_full or len(self.running) >= self._max_running:
                 break
+            being_computed = self._keys_being_computed() if being_computed is None else being_computed
             found = self._find_prefix(sequence)
             if len(found) < len(sequence.keys) and sequence.keys[len(found)] in being_computed:
                 continue  # another sequence is computing its next block: share it a step later
             if not self._allocate(sequence, found):
                 break
-            count = min(sequence.pending, room)
-            plan.entries.append(Scheduled(sequence, count))
+            chunks.take(sequence)
             being_computed.update(sequence.keys[len(found) :])
-            room -= count
 
     def _keys_being_computed(self) -> set[bytes]:
         return {key for sequence in self.running for key in sequence.keys[sequence.registered :]}

@@ -107,7 +107,8 @@ def draw(ranking: Ranking, wishes: Wishes) -> Draw:
 
 
 def _weigh(ranking: Ranking, wishes: Wishes) -> Seen:
-    scaled = (ranking.logits - ranking.logits[:, :1]) * wishes.inverse_temperature[:, None]
+    with np.errstate(invalid="ignore"):  # of what is not known
+        scaled = (ranking.logits - ranking.logits[:, :1]) * wishes.inverse_temperature[:, None]
     width: int = ranking.logits.shape[1]
     is_known = np.arange(width) < ranking.known[:, None]
     weights = np.where(is_known, np.exp(np.where(is_known, scaled, 0.0)), 0.0)
