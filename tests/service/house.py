@@ -16,22 +16,22 @@ from mindserve.service import ChatService, ChatStream, RequestTimeline
 from mindserve.settings.values import Limits, ModelSettings, SchedulerSettings, ServerSettings, Settings
 from mindserve.text.bytes_tokenizer import ByteTokenizer
 
-TOKENIZER = ByteTokenizer()
+TOKENIZER = ByteTokenizer(markers=("<think>", "</think>"))
 END = 258
 
 
 class PlainPrompts(PromptBuilder):
     """The last message's text is the prompt; `refuse` in it is refused."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, plan: OutputPlan | None) -> None:
+        self._plan_of_all = plan
 
     def build(self, request: ChatRequest) -> Prompt:
         text = request.messages[-1].content
         assert isinstance(text, str)
         if "refuse" in text:
             raise InvalidRequest("refused", param="messages")
-        plan = OutputPlan(
+        plan = self._plan_of_all or OutputPlan(
             skip_special_tokens=request.skip_special_tokens,
             stop=request.stop,
             stop_token_ids=frozenset(request.stop_token_ids),
@@ -95,6 +95,7 @@ async def house(
     limits: Limits | None = None,
     step_interval_s: float = 0.0,
     max_iter_times: int = 512,
+    plan: OutputPlan | None = None,
     **model: Any,
 ) -> AsyncIterator[House]:
     """A running service whose engine gives these answers; `model` are fields of ModelSettings."""
@@ -107,7 +108,7 @@ async def house(
         scheduler=SchedulerSettings(max_iter_times=max_iter_times),
     )
     records = Records()
-    service = ChatService(settings, engine=engine, tokenizer=TOKENIZER, prompts=PlainPrompts(), observer=records)
+    service = ChatService(settings, engine=engine, tokenizer=TOKENIZER, prompts=PlainPrompts(plan), observer=records)
     try:
         yield House(service=service, engine=engine, records=records)
     finally:
