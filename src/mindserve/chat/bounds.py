@@ -1,14 +1,15 @@
-"""Keeps one rendering within bounds: time, text sizes, and the few operations that make much out of little.
+"""Keeps one rendering within bounds: time, sizes, and the operations that make much out of little.
 
 A template comes with the weights, or in a request where the configuration allows it. Jinja's sandbox keeps it from the
-process; these bounds keep it from the processor and the memory.
+process; these bounds keep it from the processor and the memory. The template's syntax tree gets checks where it could
+run away: each turn of a loop and each call is a step against the clock, and whatever an expression makes is weighed.
 """
 
 import re
 import time
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
@@ -16,14 +17,19 @@ from jinja2.runtime import Context
 from jinja2.utils import pass_context
 from jinja2.visitor import NodeTransformer
 
-_MAX_REPEATED: Final = 1_000_000
 _MAX_WIDTH: Final = 10_000
 _MAX_EXPONENT: Final = 64
+_SLOT_WEIGHT: Final = 32
+"""What an element of a list or mapping weighs besides its own characters."""
 _WIDE_FORMAT: Final = re.compile(r"\d{5}")
 _BUDGET_KEY: Final = " budget"
 """In the context, where no template can spell it."""
-_GUARDED_FILTERS: Final = frozenset({"center", "indent", "wordwrap", "replace", "format", "batch", "slice"})
-_WIDENING: Final = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs", "indent", "wordwrap"})
+_WIDENING: Final = frozenset(
+    {"center", "ljust", "rjust", "zfill", "expandtabs", "indent", "wordwrap", "batch", "slice"}
+)
+_MULTIPLYING: Final = frozenset({"replace", "indent", "wordwrap", "join", "expandtabs"})
+_GUARDED: Final = _WIDENING | _MULTIPLYING | {"format"}
+"""Filters and methods whose arguments are looked at before they run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +43,21 @@ class RenderLimits:
 
 
 class Budget:
-    """What is left for one rendering. Raises SecurityError when nothing is."""
+    """What is left for one rendering. Its methods raise SecurityError when nothing is."""
 
     def __init__(self, limits: RenderLimits) -> None:
         self._limits = limits
         self._deadline = time.monotonic() + limits.timeout_s
         self._chars = 0
+        self._weights: dict[int, tuple[object, int]] = {}
+        """Of containers by identity; each is kept alive so that its identity stays its own."""
 
     def variables(self) -> dict[str, Any]:
         """What puts the budget into a rendering's context."""
         return {_BUDGET_KEY: self}
 
     def step(self) -> None:
-        """Each turn of a loop and each call is one."""
+        """Count a turn of a loop or a call."""
         if time.monotonic() > self._deadline:
             raise SecurityError("the chat template takes too long")
 
@@ -60,9 +68,36 @@ class Budget:
         self.step()
 
     def check_size(self, size: int) -> None:
-        """Refuse a text or list of `size`."""
+        """Refuse a text or container of `size`."""
         if size > self._limits.max_output_chars:
             raise SecurityError("the chat template makes too long a text")
+
+    def check(self, value: object) -> None:
+        """Refuse what would be too long when written out."""
+        self.check_size(self._weigh(value))
+
+    def _weigh(self, value: object) -> int:
+        """Characters and elements, counted as often as they would be written out."""
+        if isinstance(value, str):
+            return len(value)
+        if not isinstance(value, list | tuple | dict):
+            return 1
+        known = self._weights.get(id(cast("object", value)))
+        if known is not None:
+            return known[1]
+        children = value.values() if isinstance(value, dict) else value  # pyright: ignore[reportUnknownVariableType]
+        weight = sum(_SLOT_WEIGHT + self._weigh(child) for child in cast("list[object]", children))
+        self._weights[id(cast("object", value))] = (cast("object", value), weight)
+        return weight
+
+    def check_call(self, name: str, value: Any, args: tuple[Any, ...]) -> None:
+        """Refuse a filter or method (`name` of `value`) that would make a huge text."""
+        if name in _WIDENING and any(isinstance(arg, int) and arg > _MAX_WIDTH for arg in args):
+            raise SecurityError("the chat template makes too wide a text")
+        if name == "format" and isinstance(value, str) and _WIDE_FORMAT.search(value):
+            raise SecurityError("the chat template formats too wide a text")
+        if name in _MULTIPLYING and isinstance(value, Sized):
+            self.check_size(len(value) + _growth(name, value, args))
 
 
 def budget_of(context: Context) -> Budget:
@@ -70,34 +105,58 @@ def budget_of(context: Context) -> Budget:
     return context.parent[_BUDGET_KEY]
 
 
+def _growth(name: str, value: Sized, args: tuple[Any, ...]) -> int:
+    """At most how much longer the result is than `value`."""
+    if name == "replace" and isinstance(value, str) and len(args) >= 2:
+        return value.count(str(args[0])) * len(str(args[1]))
+    if name == "join" and isinstance(value, str):
+        return len(value) * (len(args[0]) if args and isinstance(args[0], Sized) else 1)
+    if isinstance(value, str):
+        width = max((arg if isinstance(arg, int) else len(str(arg)) for arg in args), default=0)
+        return (1 + value.count("\n") + value.count("\t")) * width if name != "wordwrap" else len(value) * width
+    return len(value) * max((len(str(arg)) for arg in args), default=0)
+
+
+def check_operation(operator: str, left: Any, right: Any) -> None:
+    """Refuse powers and formats that are large out of all proportion."""
+    if operator == "**" and isinstance(right, int | float) and abs(right) > _MAX_EXPONENT:
+        raise SecurityError("the chat template raises to too high a power")
+    if operator == "%" and isinstance(left, str) and _WIDE_FORMAT.search(left):
+        raise SecurityError("the chat template formats too wide a text")
+
+
+def product_size(left: Any, right: Any) -> int:
+    """Length of a repeated text or list; 0 for a product of numbers."""
+    for value, count in ((left, right), (right, left)):
+        if isinstance(value, str | list | tuple) and isinstance(count, int):
+            return len(cast("Sized", value)) * count
+    return 0
+
+
 @pass_context
-def count_step(context: Context, value: object) -> object:
-    """Filter put into loop bodies."""
+def _count_step(context: Context, value: object) -> object:
     budget_of(context).step()
     return value
 
 
 @pass_context
-def check_size(context: Context, value: Any) -> Any:
-    """Filter put around sums and concatenations."""
-    if isinstance(value, Sized):
-        budget_of(context).check_size(len(value))
+def _check(context: Context, value: object) -> object:
+    budget_of(context).check(value)
     return value
 
 
 @pass_context
-def guard_filter(context: Context, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Filter put before another one, with that one's name and arguments."""
-    check_call(name, value, (*args, *kwargs.values()), budget_of(context))
+def _guard(context: Context, value: object, name: str, *args: Any, **kwargs: Any) -> object:
+    budget_of(context).check_call(name, value, (*args, *kwargs.values()))
     return value
 
 
-FILTERS: Final[dict[str, Callable[..., Any]]] = {" step": count_step, " size": check_size, " guard": guard_filter}
-"""By names that no template can spell."""
+FILTERS: Final[dict[str, Callable[..., Any]]] = {" step": _count_step, " check": _check, " guard": _guard}
+"""The checks as filters, by names that no template can spell."""
 
 
 class Instrument(NodeTransformer):
-    """Puts these filters where a template could run away."""
+    """Puts the checks into a template's syntax tree. Calls and products are checked by the environment."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
@@ -106,50 +165,29 @@ class Instrument(NodeTransformer):
         return node
 
     def visit_Add(self, node: nodes.Add) -> nodes.Node:
-        return nodes.Filter(self._inside(node), " size", [], [], None, None, lineno=node.lineno)
+        return self._checked(node)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
-        return nodes.Filter(self._inside(node), " size", [], [], None, None, lineno=node.lineno)
+        return self._checked(node)
+
+    def visit_Assign(self, node: nodes.Assign) -> nodes.Node:
+        self.generic_visit(node)
+        node.node = nodes.Filter(node.node, " check", [], [], None, None, lineno=node.lineno)
+        return node
+
+    def visit_AssignBlock(self, node: nodes.AssignBlock) -> nodes.Node:
+        self.generic_visit(node)
+        node.filter = nodes.Filter(node.filter, " check", [], [], None, None, lineno=node.lineno)
+        return node
 
     def visit_Filter(self, node: nodes.Filter) -> nodes.Node:
-        self.generic_visit(node)
-        if node.name in _GUARDED_FILTERS:
-            args = [nodes.Const(node.name), *node.args]
+        checked = self._checked(node)
+        if node.name in _GUARDED:
+            args: list[nodes.Expr] = [nodes.Const(node.name), *node.args]
             rest = (node.kwargs, node.dyn_args, node.dyn_kwargs)
             node.node = nodes.Filter(node.node, " guard", args, *rest, lineno=node.lineno)
-        return node
+        return checked
 
-    def _inside(self, node: nodes.Expr) -> nodes.Expr:
+    def _checked(self, node: nodes.Expr) -> nodes.Filter:
         self.generic_visit(node)
-        return node
-
-
-def check_operation(operator: str, left: Any, right: Any) -> None:
-    """Refuse products, powers and formats that are large out of all proportion."""
-    if operator == "**" and isinstance(right, int | float) and abs(right) > _MAX_EXPONENT:
-        raise SecurityError("the chat template raises to too high a power")
-    if operator == "%" and isinstance(left, str) and _WIDE_FORMAT.search(left):
-        raise SecurityError("the chat template formats too wide a text")
-    if operator == "*":
-        _check_product(left, right)
-
-
-def _check_product(left: Any, right: Any) -> None:
-    for text, count in ((left, right), (right, left)):
-        if isinstance(text, str | list | tuple) and isinstance(count, int):
-            size = len(text)  # pyright: ignore[reportUnknownArgumentType]
-            if size * count > _MAX_REPEATED:
-                raise SecurityError("the chat template repeats a text too often")
-
-
-def check_call(name: str, value: Any, args: tuple[Any, ...], budget: Budget) -> None:
-    """Refuse a text method or filter that would make a huge text."""
-    budget.step()
-    if name in _GUARDED_FILTERS | _WIDENING and any(isinstance(arg, int) and arg > _MAX_WIDTH for arg in args):
-        raise SecurityError("the chat template makes too wide a text")
-    if not isinstance(value, str):
-        return
-    if name == "replace" and len(args) >= 2 and isinstance(args[0], str) and isinstance(args[1], str):
-        budget.check_size(len(value) + value.count(args[0]) * len(args[1]))
-    if name == "format" and _WIDE_FORMAT.search(value):
-        raise SecurityError("the chat template formats too wide a text")
+        return nodes.Filter(node, " check", [], [], None, None, lineno=node.lineno)

@@ -63,14 +63,24 @@ class _Environment(ImmutableSandboxedEnvironment):
         return bounds.Instrument().visit(super()._parse(source, name, filename))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        budget = bounds.budget_of(context)
         bounds.check_operation(operator, left, right)
-        return super().call_binop(context, operator, left, right)
+        budget.check_size(bounds.product_size(left, right))
+        result = super().call_binop(context, operator, left, right)
+        budget.check(result)
+        return result
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Every call in a template comes here."""
-        name = getattr(__obj, "__name__", "")
-        bounds.check_call(name, getattr(__obj, "__self__", None), args, bounds.budget_of(__context))
-        return super().call(__context, __obj, *args, **kwargs)
+        budget = bounds.budget_of(__context)
+        budget.step()
+        # The sandbox wraps `str.format`.
+        receiver = getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None)
+        budget.check_call(getattr(__obj, "__name__", ""), receiver, args)
+        budget.check(args)
+        result = super().call(__context, __obj, *args, **kwargs)
+        budget.check(result)
+        return result
 
 
 class _Generation(Extension):

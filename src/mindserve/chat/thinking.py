@@ -33,7 +33,8 @@ class Thinking:
 
     def plan(self, request: ChatRequest, template: Template, prompt: str) -> ThoughtPlan | None:
         """None for models that cannot think."""
-        found = deduce_reasoning(template.source, self._model_type) or (THINK_TAGS if self._has_tags else None)
+        has_tags = self._has_tags or THINK_TAGS.opening in template.source
+        found = deduce_reasoning(template.source, self._model_type) or (THINK_TAGS if has_tags else None)
         if found is None and not self._is_parsed:
             return None
         start = self._start(request, template, prompt, found)
