@@ -212,7 +212,28 @@ async def test_masks_are_obeyed_and_violations_reported() -> None:
         events = await _events(engine, _request(n=2, mask=DigitsMask()))
         assert [_text(events, index) for index in (0, 1)] == ["70", "42"]
         assert _ends(events) == [FinishReason.STOP] * 2
-        assert engine.violations == [("r", 0, ord("a")), ("r", 0, ord("a"))]
+        assert list(engine.violations) == [("r", 0, ord("a")), ("r", 0, ord("a"))]
+
+
+class BrokenMask(DigitsMask):
+    """Raises at its second token."""
+
+    def advance(self, token_id: int) -> None:
+        if self.count == 1:
+            raise ValueError("broken")
+        super().advance(token_id)
+
+    def fork(self) -> "BrokenMask":
+        return BrokenMask(self.count)
+
+
+async def test_a_broken_mask_fails_its_request_alone() -> None:
+    async with _engine(Answer(text="12")) as engine:
+        broken, fine = await asyncio.gather(
+            _events(engine, _request(mask=BrokenMask())), _events(engine, _request(mask=DigitsMask()))
+        )
+    assert _ends(broken) == [FinishReason.ERROR]
+    assert (_text(fine), _ends(fine)) == ("12", [FinishReason.STOP])
 
 
 def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:

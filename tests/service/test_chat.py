@@ -46,7 +46,7 @@ async def test_what_the_prompt_makes_impossible_is_refused_before_the_engine(tex
     async with house() as at:
         with pytest.raises(error):
             await at.open(text)
-        assert at.engine.requests == []
+        assert not at.engine.requests
         assert [timeline.outcome for timeline in at.records.finished] == [Outcome.REFUSED]
         _assert_nothing_left(at)
         assert said(await at.events("after")) != ""
