@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.contenders import Contender, HttpContender, Load, WorkerContender, idle_load, start_genai, start_offline
 from bench.figures import Figures, medians
 from bench.prompts import Words
+from bench.quiet import others_busy
 from bench.results import rival_versions, save, versions
 from bench.servers import start_llama_cpp, start_mindserve
 
@@ -95,7 +96,9 @@ def take_turns(contenders: Sequence[Contender], arguments: argparse.Namespace, w
             contender.run(load_for(concurrency, arguments, warm_up=True), words)
         for number in range(arguments.runs):
             for contender in contenders:
-                figures = contender.run(load, words)
+                with others_busy(contender.child) as busy:
+                    figures = contender.run(load, words)
+                figures["others_cores"] = busy.cores
                 runs[contender.name].setdefault(concurrency, []).append(figures)
                 print(f"run {number + 1}, {concurrency} at once, {contender.name}: {json.dumps(figures)}", flush=True)
     return runs
@@ -141,8 +144,8 @@ def ratio(ours: Sequence[Figures], theirs: Sequence[Figures]) -> Figures:
 
 
 def table(middle: dict[str, dict[str, Figures]], ratios: Iterable[Mapping[str, object]]) -> Iterable[str]:
-    yield f"{'':16}{'at once':>8}{'tok/s':>10}{'TTFT ms':>10}{'p90':>10}{'ITL ms':>10}"
-    columns = ("output_tokens_per_s", "ttft_ms_median", "ttft_ms_p90", "itl_ms_median")
+    yield f"{'':16}{'at once':>8}{'tok/s':>10}{'TTFT ms':>10}{'p90':>10}{'ITL ms':>10}{'others':>10}"
+    columns = ("output_tokens_per_s", "ttft_ms_median", "ttft_ms_p90", "itl_ms_median", "others_cores")
     for name, by in middle.items():
         for concurrency, figures in by.items():
             cells = "".join(f"{figures[column]:10.1f}" if column in figures else f"{'-':>10}" for column in columns)
