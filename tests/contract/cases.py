@@ -86,6 +86,11 @@ class Case:
         return self.name if self.way is Way.AS_SENT else f"{self.name}[{self.way}]"
 
     @property
+    def server_key(self) -> str:
+        """The same for cases that one server can answer: its configuration and environment."""
+        return json.dumps([self.config, dict(self.env)], sort_keys=True)
+
+    @property
     def is_decided_later(self) -> bool:
         """Whether validation lets the request pass and another room refuses it."""
         return self.name in DECIDED_LATER

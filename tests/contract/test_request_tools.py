@@ -80,6 +80,11 @@ def test_tools_as_read() -> None:
     )
 
 
+def test_null_in_a_function_is_absent() -> None:
+    nulls = dict.fromkeys(("type", "properties", "required", "additionalProperties"))
+    assert accepted(tools=[tool(parameters=nulls, description=None, strict=None)]).tools[0].parameters == nulls
+
+
 @pytest.mark.parametrize(
     ("choice", "text"),
     [

@@ -23,6 +23,8 @@ TOO_MANY_VALUES = "Request JSON has more than {limit} values"
 
 _STRUCTURE = b'",[]{}'
 _NOT_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
+_LEVEL_STEPS = np.array([(char in b"[{") - (char in b"]}") for char in range(256)], dtype=np.int8)
+"""By byte: one level down, one level up, neither."""
 
 
 def decode_body(body: bytes, *, max_depth: int) -> Any:
@@ -34,23 +36,17 @@ def decode_body(body: bytes, *, max_depth: int) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):  # malformed; a number that no double holds
-        raise _not_json() from None
+        raise InvalidRequest(NOT_JSON) from None
 
 
 def _check_shape(body: bytes, *, max_depth: int) -> None:
     """Count values and levels without building anything: brackets and commas outside strings."""
     unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = np.frombuffer(unescaped.translate(None, _NOT_STRUCTURE), dtype=np.uint8)
-    is_outside = np.cumsum(marks == ord('"'), dtype=np.uint8) & 1 == 0  # wrapping at 256 keeps the parity
-    marks = marks[is_outside]
-    is_opener = (marks == ord("[")) | (marks == ord("{"))
-    is_closer = (marks == ord("]")) | (marks == ord("}"))
-    if int(np.count_nonzero(is_opener | (marks == ord(",")))) > MAX_VALUES:
+    is_in_string = np.logical_xor.accumulate(marks == ord('"'))
+    marks = marks[~is_in_string]
+    steps = _LEVEL_STEPS[marks]
+    if np.count_nonzero(steps == 1) + np.count_nonzero(marks == ord(",")) > MAX_VALUES:
         raise failure(TOO_MANY_VALUES, limit=MAX_VALUES)
-    levels = np.cumsum(is_opener.astype(np.int32) - is_closer, dtype=np.int32)
-    if int(levels.max(initial=0)) - 1 > max_depth:
+    if int(np.cumsum(steps, dtype=np.int32).max(initial=0)) - 1 > max_depth:
         raise failure(TOO_DEEP, limit=max_depth)
-
-
-def _not_json() -> InvalidRequest:
-    return InvalidRequest(NOT_JSON)

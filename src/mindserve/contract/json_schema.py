@@ -61,9 +61,9 @@ class _Checker:
         self._by_keyword: dict[str, Callable[[Any, str, _Path], None]] = {
             "type": self._check_type,
             "required": self._check_required,
+            "items": self._check_object,
             **dict.fromkeys(("properties", "patternProperties", "$defs", "definitions"), self._check_named),
             **dict.fromkeys(("anyOf", "oneOf", "allOf", "prefixItems"), self._check_listed),
-            **dict.fromkeys(("items",), self._check_object),
             **dict.fromkeys(("additionalProperties", "additionalItems"), self._check_object_or_boolean),
             **dict.fromkeys(UNSUPPORTED_KEYWORDS, self._refuse),
         }

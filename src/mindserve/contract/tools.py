@@ -110,10 +110,12 @@ def _read_function(tool: Any, *, param: str) -> dict[str, Any]:
 def _check_parameters(parameters: dict[str, Any]) -> None:
     """The types that the contract gives; what is below is the model's to read."""
     for key, expected in _PARAMETERS_TYPES.items():
-        if key in parameters and not isinstance(parameters[key], expected):
+        if parameters.get(key) is not None and not isinstance(parameters[key], expected):
             raise failure(WRONG_TYPE, param="tools", key=f"parameters.{key}")
-    if not all(isinstance(name, str) for name in parameters.get("required", ())):
+    required: list[Any] = parameters.get("required") or []
+    if not all(isinstance(name, str) for name in required):
         raise failure(WRONG_TYPE, param="tools", key="parameters.required")
-    for name, schema in parameters.get("properties", {}).items():
+    properties: dict[str, Any] = parameters.get("properties") or {}
+    for name, schema in properties.items():
         if not is_object(schema):
             raise failure(WRONG_TYPE, param="tools", key=f"parameters.properties.{name}")
