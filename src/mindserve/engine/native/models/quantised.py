@@ -1,7 +1,7 @@
 """Matrices as integers with scales, in the forms that the graph keeps as they are: value = (code - zero) * scale.
 
-Sources: the exact unpacking of GGUF blocks (layouts: ggml's `block_q4_0` and so on), and rounding of dense numbers.
-Everything runs over a bounded number of rows at a time, so no matrix is ever whole in f32.
+Here dense numbers are rounded to it; `blocks` unpacks GGUF's without rounding. Everything runs over a bounded number of
+rows at a time, so no matrix is ever whole in f32.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from gguf import GGMLQuantizationType as Packing
 from numpy.typing import NDArray
 
 from mindserve.engine.native.models.stored import StoredTensor
@@ -54,7 +53,7 @@ def by_row_int8(tensor: StoredTensor) -> Quantised:
         codes = np.rint(dense / scales).astype(np.int8)
         return Quantised(codes=codes, bits=8, scales=scales)
 
-    return _in_chunks(tensor, quantise)
+    return in_chunks(tensor, quantise)
 
 
 def by_group_int4(tensor: StoredTensor) -> Quantised:
@@ -69,13 +68,7 @@ def by_group_int4(tensor: StoredTensor) -> Quantised:
         codes = np.clip(codes, 0, 15).astype(np.uint8).reshape(part.shape)
         return Quantised(codes=pack_nibbles(codes), bits=4, scales=scales, zeros=zeros.astype(np.uint8))
 
-    return _in_chunks(tensor, quantise)
-
-
-def exact(tensor: StoredTensor) -> Quantised | None:
-    """The blocks themselves, when they are of a kind that the graph can hold."""
-    unpack = UNPACKERS.get(tensor.packing) if tensor.packing is not None else None
-    return None if unpack is None else _in_chunks(tensor, lambda part: unpack(part.data))
+    return in_chunks(tensor, quantise)
 
 
 def pack_nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -83,58 +76,12 @@ def pack_nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return codes[..., 0::2] | (codes[..., 1::2] << np.uint8(4))
 
 
-def _q8_0(rows: AnyArray) -> Quantised:
-    blocks = rows.view(np.uint8).reshape(rows.shape[0], -1, 34)
-    codes = blocks[..., 2:].view(np.int8).reshape(rows.shape[0], -1)
-    return Quantised(codes=codes, bits=8, scales=_halves(blocks, 0))
-
-
-def _q4_0(rows: AnyArray) -> Quantised:
-    blocks = rows.view(np.uint8).reshape(rows.shape[0], -1, 18)
-    codes = _block_nibbles(blocks[..., 2:])
-    return Quantised(codes=codes, bits=4, scales=_halves(blocks, 0), zeros=8)
-
-
-def _q4_1(rows: AnyArray) -> Quantised:
-    blocks = rows.view(np.uint8).reshape(rows.shape[0], -1, 20)
-    scales, lows = _halves(blocks, 0).astype(np.float32), _halves(blocks, 2).astype(np.float32)
-    return _with_lows(_block_nibbles(blocks[..., 4:]), scales, lows)
-
-
-def _with_lows(codes: NDArray[np.uint8], scales: NDArray[np.float32], lows: NDArray[np.float32]) -> Quantised:
-    """value = code * scale + low. A block of one value (scale 0) becomes code 0, zero -1, scale low."""
-    is_flat = scales == 0
-    if is_flat.any():
-        grouped = codes.reshape(*scales.shape, -1)
-        codes = np.where(is_flat[..., None], np.uint8(0), grouped).reshape(codes.shape)
-        scales = np.where(is_flat, lows, scales)
-    zeros = np.where(is_flat, np.float32(-1), -lows / np.where(scales == 0, np.float32(1), scales))
-    return Quantised(codes=codes, bits=4, scales=scales, zeros=zeros.astype(np.float32))
-
-
-UNPACKERS: dict[Packing, Callable[[AnyArray], Quantised]] = {
-    Packing.Q8_0: _q8_0,
-    Packing.Q4_0: _q4_0,
-    Packing.Q4_1: _q4_1,
-}
-
-
-def _halves(blocks: NDArray[np.uint8], offset: int) -> NDArray[np.float16]:
-    return np.ascontiguousarray(blocks[..., offset : offset + 2]).view(np.float16)[..., 0]
-
-
-def _block_nibbles(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A block keeps columns 0-15 in its low halves and 16-31 in its high ones; the graph wants neighbours together."""
-    columns = np.concatenate([packed & np.uint8(15), packed >> np.uint8(4)], axis=-1)
-    return pack_nibbles(columns).reshape(packed.shape[0], -1)
-
-
 def _nonzero(scales: NDArray[Real]) -> NDArray[Real]:
     scales[scales == 0] = 1
     return scales
 
 
-def _in_chunks(tensor: StoredTensor, quantise: Callable[[StoredTensor], Quantised]) -> Quantised:
+def in_chunks(tensor: StoredTensor, quantise: Callable[[StoredTensor], Quantised]) -> Quantised:
     """Apply to some rows at a time; all axes but the last are rows."""
     *lead, columns = tensor.shape
     flat = StoredTensor(data=tensor.data.reshape(-1, tensor.data.shape[-1]), packing=tensor.packing)

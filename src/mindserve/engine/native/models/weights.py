@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mindserve.engine.native.models import ops, quantised
+from mindserve.engine.native.models import blocks, ops, quantised
 from mindserve.engine.native.models.checkpoint import Checkpoint
 from mindserve.engine.native.models.ops import Value
 from mindserve.engine.native.models.stored import StoredTensor, join, stack
@@ -78,9 +78,9 @@ class Weights:
 
 def _quantise(stored: StoredTensor, precision: Precision, *, is_vocabulary: bool) -> quantised.Quantised:
     if precision in (Precision.AUTO, Precision.INT4):
-        blocks = quantised.exact(stored)
-        if blocks is not None and (precision is Precision.AUTO or blocks.bits == 4):
-            return blocks
+        kept = blocks.exact(stored)
+        if kept is not None and (precision is Precision.AUTO or kept.bits == 4):
+            return kept
     fits_groups = stored.shape[-1] % quantised.GROUP == 0
     if precision is Precision.INT4 and fits_groups and not is_vocabulary:
         return quantised.by_group_int4(stored)
