@@ -15,6 +15,14 @@ from tests.readme.server import Ports, running_server
 
 CURL = [block for block in blocks("bash") if block.text.startswith("curl")]
 PYTHON = [block for block in blocks("python") if block.heading != "Tools"]
+TOOLS = [block for block in blocks("python") if block.heading == "Tools"]
+TOOL_SCRIPT = {
+    "answers": [
+        {"match": "sunny, 24 degrees", "text": "It is sunny in Paris."},
+        {"text": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'},
+    ]
+}
+"""The demo model's template knows no tools: a scripted model plays one that does."""
 TIMEOUT_S = 120
 
 
@@ -36,7 +44,7 @@ def run(command: list[str]) -> str:
 
 
 def test_examples_are_found() -> None:
-    assert (len(CURL), len(PYTHON)) == (2, 2)
+    assert (len(CURL), len(PYTHON), len(TOOLS)) == (2, 2, 1)
 
 
 @pytest.mark.parametrize("block", CURL, ids=lambda block: f"line {block.line}")
@@ -55,6 +63,17 @@ def test_curl_example(block: Block, ports: Ports) -> None:
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: f"line {block.line}")
 def test_python_example(block: Block, ports: Ports) -> None:
     assert run([sys.executable, "-c", ports.put_into(block.text)]).strip()
+
+
+def test_tools_example(tmp_path: Path) -> None:
+    [config], [example], ports = blocks("json"), TOOLS, Ports()
+    document = json.loads(config.text)
+    document["BackendConfig"]["ModelDeployConfig"]["ModelConfig"][0]["modelInstanceType"] = "StandardMock"
+    document["MindserveConfig"] = {"script": "script.json"}
+    (tmp_path / "script.json").write_text(json.dumps(TOOL_SCRIPT))
+    with running_server(tmp_path, json.dumps(document), ports):
+        output = run([sys.executable, "-c", ports.put_into(example.text)])
+    assert output.splitlines() == ["get_weather {'city': 'Paris'}", "It is sunny in Paris."]
 
 
 def test_commands_exist() -> None:
