@@ -19,6 +19,7 @@ from mindserve.server.app import PlaneKind
 from mindserve.server.lifecycle import Lifecycle, bind
 from mindserve.service import ChatService
 from mindserve.settings.values import (
+    ApiMode,
     EngineKind,
     EngineSettings,
     Limits,
@@ -70,6 +71,7 @@ def settings(
     path: Path = Path("none"),
     limits: Limits | None = None,
     has_full_text: bool = False,
+    api_mode: ApiMode = ApiMode.VLLM,
     **model: Any,
 ) -> Settings:
     """For a server on a free port of this machine; `model` are fields of ModelSettings."""
@@ -80,6 +82,7 @@ def settings(
         metrics=plane,
         limits=limits or Limits(),
         full_text=has_full_text,
+        api_mode=api_mode,
         tokenizer_threads=2,
     )
     return Settings(model=ModelSettings(**{"name": MODEL, "path": path} | model), server=server, engine=engine)
