@@ -1,6 +1,7 @@
 """Whole generations over the fake runner, without threads: whatever happens around a request, its tokens stay."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -229,6 +230,7 @@ class Chaos:
         rng, prefix = self.rng, self.prefixes[self.rng.integers(3)]
         prompt = prefix[: rng.integers(1, 120)] + rng.integers(0, 200, rng.integers(0, 12)).tolist()
         n = int(rng.choice([1, 1, 1, 2, 5]))
+        is_search = rng.random() < 0.15
         greedy = n == 1 and rng.random() < 0.5
         asked = request(
             prompt,
@@ -239,6 +241,7 @@ class Chaos:
             repetition_penalty=float(rng.choice([1.0, 1.0, 1.3])),
             max_tokens=int(rng.integers(1, 70)),
         )
+        asked = replace(asked, use_beam_search=is_search)
         self.bench.add(len(self.requests), asked)
         self.requests.append(asked)
 

@@ -92,15 +92,21 @@ class Scheduler:
         self.pool.release(sequence.forget_blocks())
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Make `child` a copy of the running `parent`. Where the batch is full it waits, without blocks."""
+        """Make `child` a copy of `parent`. Where that has no blocks or the batch is full it waits, without blocks."""
         child.inherit(parent)
-        if len(self.running) < self._max_running:
+        if parent.status is Status.RUNNING and len(self.running) < self._max_running:
             self.pool.share(child.blocks)
             child.status = Status.RUNNING
             insort(self.running, child, key=_age)
         else:
             child.forget_blocks()
             self.add(child)
+
+    def park(self, sequence: Sequence) -> None:
+        """Take the blocks from a running sequence and leave it alone until it is added again."""
+        self.running.remove(sequence)
+        sequence.status = Status.PARKED
+        self.pool.release(sequence.forget_blocks())
 
     def replace(self, old: Sequence, new: Sequence) -> None:
         """Let `new` go on in the place of `old`, which is finished."""

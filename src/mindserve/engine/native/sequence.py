@@ -15,6 +15,8 @@ class Status(Enum):
     WAITING = auto()
     """Holds no blocks: new, or preempted."""
     RUNNING = auto()
+    PARKED = auto()
+    """A beam that is ahead of others of its request: holds no blocks, and waits for them."""
     FINISHED = auto()
 
 
@@ -22,7 +24,7 @@ class Sequence:
     """Tokens and blocks of one generation. `computed` tokens have their keys and values in the blocks; whenever it
     reaches the last token, the logits after that token are known and the next one is chosen."""
 
-    def __init__(self, active: "ActiveRequest", index: int) -> None:
+    def __init__(self, active: "ActiveRequest", index: int, *, sampler: SamplerState | None = None) -> None:
         self.active = active
         self.index = index
         self.status = Status.UNBORN
@@ -33,7 +35,7 @@ class Sequence:
         """Keys of its first full blocks."""
         self.registered = 0
         """How many of its blocks the prefix cache knows."""
-        self.sampler = SamplerState(active.request, index)
+        self.sampler = sampler or SamplerState(active.request, index)
         self.cumulative_logprob = 0.0
 
     @property
@@ -106,6 +108,11 @@ class ActiveRequest:
         wait_s = (self.scheduled_at_s or self.ready_since_s) - self.ready_since_s
         self.ready_since_s, self.scheduled_at_s = time_s, None
         return wait_s
+
+    @property
+    def is_beam_search(self) -> bool:
+        """Whether `sequences` stand for hypotheses, and beams run in their place."""
+        return self.request.use_beam_search
 
     @property
     def unfinished(self) -> list[Sequence]:

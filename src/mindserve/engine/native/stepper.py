@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from mindserve.engine.base import EngineStats, FinishReason, GenerateRequest, ModelInfo, StepInfo, TokenEvent
 from mindserve.engine.native.batch import build_batch
+from mindserve.engine.native.beam import BeamSearch, Hypothesis
 from mindserve.engine.native.blocks import BlockPool
 from mindserve.engine.native.sampling.sampler import Sampled, sample
 from mindserve.engine.native.scheduler import Plan, Scheduler
@@ -44,6 +45,8 @@ class Stepper:
         self._clock = clock
         self._scheduler = Scheduler(settings, BlockPool(runner.block_count))
         self._requests: dict[int, ActiveRequest] = {}
+        self._searches: dict[int, BeamSearch] = {}
+        """Beam searches by request number. The sequences of such a request stand for its hypotheses and never run."""
         self._events: Events = {}
         self.failed_steps = 0
         """Steps that failed since the last one that did not."""
@@ -64,7 +67,10 @@ class Stepper:
             eos_token_ids=self._info.eos_token_ids,
         )
         self._requests[number] = active
-        self._scheduler.add(active.sequences[0])
+        if active.is_beam_search:
+            self._searches[number] = BeamSearch(active, self._scheduler)
+        else:
+            self._scheduler.add(active.sequences[0])
 
     def cancel(self, number: int, index: int | None = None) -> None:
         """End one sequence, or all of the request. What has ended already stays as it is."""
@@ -83,8 +89,7 @@ class Stepper:
     def fail_all(self, error: MindserveError) -> None:
         """End everything because the engine cannot go on."""
         for active in list(self._requests.values()):
-            for sequence in active.unfinished:
-                self._end(sequence, FinishReason.ERROR, error=error)
+            self._end_all(active, FinishReason.ERROR, error=error)
 
     def take_events(self) -> Events:
         """The events since the last call."""
@@ -133,10 +138,42 @@ class Stepper:
         results = sample([(row, sequence.sampler) for row, sequence in chosen], output)
         infos = self._step_infos(parents, time_s)
         for (_, sequence), result in zip(chosen, results, strict=True):
-            self._advance(sequence, result, infos[sequence.active])
+            if sequence.active.is_beam_search:
+                self._collect(sequence, result)
+            else:
+                self._advance(sequence, result, infos[sequence.active])
+        for active, info in infos.items():
+            if active.number in self._searches:
+                self._advance_search(active, info)
+
+    def _collect(self, sequence: Sequence, result: Sampled) -> None:
+        search = self._searches.get(sequence.active.number)
+        if search is None:
+            return  # another of its beams has failed in this step
+        if result.error is not None:
+            self._end_all(sequence.active, FinishReason.ERROR, error=result.error)
+        else:
+            search.collect(sequence, () if result.logprob is None else result.logprob.top)
+
+    def _advance_search(self, active: ActiveRequest, info: StepInfo) -> None:
+        try:
+            hypotheses = self._searches[active.number].advance()
+        except Exception as failure:
+            self._end_all(active, FinishReason.ERROR, error=EngineFailure(f"The beam search failed: {failure}"))
+            return
+        if hypotheses is None:
+            return
+        for sequence in active.unfinished:
+            if sequence.index < len(hypotheses):
+                self._emit_hypothesis(sequence, hypotheses[sequence.index], info)
+                self._remove(sequence)
+            else:
+                self._end(sequence, FinishReason.STOP, info=info)
 
     def _with_siblings(self, parent: Sequence) -> list[Sequence]:
         """The sequence, and after the prompt's last token its siblings, which go their own ways from here."""
+        if parent.active.is_beam_search:
+            return [parent]
         newborn = [sibling for sibling in parent.active.sequences if sibling.status is Status.UNBORN]
         for sibling in newborn:
             self._scheduler.fork(parent, sibling)
@@ -177,7 +214,7 @@ class Stepper:
         error: MindserveError | None,
     ) -> None:
         active, logprob = sequence.active, result.logprob
-        wants_logprobs = logprob is not None and active.request.sampling.logprobs is not None
+        wants_logprobs = active.request.sampling.logprobs is not None
         event = TokenEvent(
             index=sequence.index,
             token_ids=() if result.token_id is None else (result.token_id,),
@@ -187,6 +224,19 @@ class Stepper:
             cached_tokens=active.cached_tokens or 0,
             cumulative_logprob=sequence.cumulative_logprob,
             error=error,
+        )
+        self._events.setdefault(active.number, []).append(event)
+
+    def _emit_hypothesis(self, sequence: Sequence, hypothesis: Hypothesis, info: StepInfo) -> None:
+        active = sequence.active
+        event = TokenEvent(
+            index=sequence.index,
+            token_ids=hypothesis.token_ids,
+            step=info,
+            logprobs=None if active.request.sampling.logprobs is None else hypothesis.logprobs,
+            finish_reason=hypothesis.reason,
+            cached_tokens=active.cached_tokens or 0,
+            cumulative_logprob=hypothesis.score,
         )
         self._events.setdefault(active.number, []).append(event)
 
@@ -205,16 +255,26 @@ class Stepper:
 
     def _remove(self, sequence: Sequence) -> None:
         active = sequence.active
-        heir = next((other for other in active.sequences if other.status is Status.UNBORN), None)
+        heir = (
+            None
+            if active.is_beam_search
+            else next((other for other in active.sequences if other.status is Status.UNBORN), None)
+        )
         if sequence.status is Status.UNBORN or heir is None:
             self._scheduler.finish(sequence)
         else:
             self._scheduler.replace(sequence, heir)  # somebody has to compute the prompt
         if not active.unfinished:
             del self._requests[active.number]
+            search = self._searches.pop(active.number, None)
+            if search is not None:
+                search.release()
+
+    def _end_all(self, active: ActiveRequest, reason: FinishReason, *, error: MindserveError | None = None) -> None:
+        for sequence in active.unfinished:
+            self._end(sequence, reason, error=error)
 
     def _fail(self, plan: Plan, cause: Exception) -> None:
         error = cause if isinstance(cause, MindserveError) else EngineFailure("The engine failed in a step.")
         for active in dict.fromkeys(entry.sequence.active for entry in plan.entries):
-            for sequence in active.unfinished:
-                self._end(sequence, FinishReason.ERROR, error=error)
+            self._end_all(active, FinishReason.ERROR, error=error)

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterable
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +53,7 @@ class Penalties:
 
     def fork(self) -> "Penalties":
         """An independent copy."""
-        twin = object.__new__(Penalties)
-        twin.__dict__.update(self.__dict__)
+        twin = copy(self)
         twin._slots, twin._ids, twin._counts = dict(self._slots), self._ids.copy(), self._counts.copy()
         return twin
 
@@ -110,3 +110,11 @@ class SamplerState:
             self.penalties.count(token_id)
         if self.mask is not None:
             self.mask.advance(token_id)
+
+    def fork(self) -> "SamplerState":
+        """An independent copy of a greedy state."""
+        assert self._generator is None, "the copy would draw the same numbers"
+        twin = copy(self)
+        twin.penalties = None if self.penalties is None else self.penalties.fork()
+        twin.mask = None if self.mask is None else self.mask.fork()
+        return twin
