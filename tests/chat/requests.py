@@ -34,7 +34,7 @@ def builder(
     return PromptBuilder(
         tokenizer or ByteTokenizer(chat_template=template),
         ModelSettings(name="m", path=Path("m"), **settings),
-        ModelInfo(model_type=model_type, vocab_size=1024, max_context_len=4096),
+        ModelInfo(model_type=model_type, vocab_size=1024, max_context_len=4096, eos_token_ids=frozenset({258})),
         media=media,
     )
 

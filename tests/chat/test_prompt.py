@@ -185,7 +185,7 @@ class Reader:
 
 MEDIA_TEMPLATE = (
     "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
-    "{% for p in m.content %}{% if p.type in ('image', 'audio', 'video') %}#{% else %}{{ p.text }}{% endif %}{% endfor %}"
+    "{% for p in m.content %}{% if p.type in ('image', 'audio') %}#{% else %}{{ p.text }}{% endif %}{% endfor %}"
     "{% endif %}{% endfor %}"
 )
 

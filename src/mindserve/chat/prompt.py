@@ -1,9 +1,10 @@
 """From a valid request to what the engine and the assembler get: tokens, media, output plan, mask."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mindserve.chat.constraints import Constraints
 from mindserve.chat.messages import STANDARD_ROLES, media_parts, message_text, template_messages
 from mindserve.chat.templates import Template, Templates
 from mindserve.chat.thinking import Thinking
@@ -11,7 +12,8 @@ from mindserve.chat.tools import ToolFormats, offered_tools
 from mindserve.contract.request import ChatRequest, MediaPart, Tool
 from mindserve.engine.base import MediaInput, ModelInfo, TokenMask
 from mindserve.errors import InvalidRequest
-from mindserve.output.plan import OutputPlan
+from mindserve.output.grammar import GrammarCompiler
+from mindserve.output.plan import OutputPlan, ThoughtPlan, ToolPlan
 from mindserve.settings.values import ModelSettings
 from mindserve.text.base import Tokenizer
 
@@ -53,9 +55,12 @@ class PromptBuilder:
     ) -> None:
         """Raises ConfigError when a configured template is not usable."""
         self._tokenizer = tokenizer
-        self._settings = model_settings
         self._templates = Templates(tokenizer, model_settings, model_type=model_info.model_type)
         self._thinking = Thinking(tokenizer, model_settings, model_type=model_info.model_type)
+        self._compiler = GrammarCompiler(
+            tokenizer, eos_token_ids=model_info.eos_token_ids, vocab_size=model_info.vocab_size
+        )
+        self._constraints = Constraints(self._compiler, early_stopping_text=model_settings.early_stopping_text)
         self._tool_formats = ToolFormats(model_settings, model_type=model_info.model_type)
         self._media = media
         self._reports_full_text = reports_full_text
@@ -65,13 +70,15 @@ class PromptBuilder:
         tools = offered_tools(request)
         template = self._templates.find(request, has_tools=bool(tools))
         text = self._render(request, template, tools)
+        thought = self._thinking.plan(request, template, text)
+        plan = self._plan(request, thought, self._tool_formats.plan(tools, template))
+        mask = self._constraints.mask(request, tools, plan)
         token_ids, media = self._tokens(request, text)
-        plan = replace(
-            self._plan(request),
-            thought=self._thinking.plan(request, template, text),
-            tools=self._tool_formats.plan(tools, template),
-        )
-        return Prompt(token_ids=token_ids, text=text, media=media, plan=plan)
+        return Prompt(token_ids=token_ids, text=text, media=media, plan=plan, mask=mask)
+
+    def warm_up(self) -> None:
+        """Prepare the vocabulary for constrained decoding now rather than at the first request that needs it."""
+        self._compiler.warm_up()
 
     def _render(self, request: ChatRequest, template: Template, tools: Sequence[Tool]) -> str:
         text = self._rendered(request, template, tools)
@@ -118,7 +125,7 @@ class PromptBuilder:
             raise InvalidRequest(f"The model {request.model} takes text only.", param="messages")
         return self._media.read(parts, token_ids)
 
-    def _plan(self, request: ChatRequest) -> OutputPlan:
+    def _plan(self, request: ChatRequest, thought: ThoughtPlan | None, tools: ToolPlan | None) -> OutputPlan:
         return OutputPlan(
             skip_special_tokens=request.skip_special_tokens,
             stop=request.stop,
@@ -126,6 +133,8 @@ class PromptBuilder:
             include_stop=request.include_stop,
             has_logprobs=request.logprobs is not None,
             reports_full_text=self._reports_full_text,
+            thought=thought,
+            tools=tools,
         )
 
 
