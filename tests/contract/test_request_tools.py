@@ -216,14 +216,22 @@ def test_names_of_properties_are_no_keywords() -> None:
     assert accepted(response_format=schema_format(schema)).response_format.schema == schema
 
 
-def test_enforced_tools_have_their_schema_checked() -> None:
+def test_strict_tools_have_their_schema_checked() -> None:
     bad = {"properties": {"a": {"uniqueItems": True}}}
     text = "Invalid json_schema: unsupported keyword 'uniqueItems' at 'parameters.properties.a'"
-    assert refused(tools=[tool(parameters=bad, strict=True)]).message == text
-    assert refused(tools=[tool(parameters=bad)], tool_choice="required").message == text
-    assert refused(tools=[tool(parameters=bad)], tool_choice=tool()).message == text
-    assert accepted(tools=[tool(parameters=bad)]).tools[0].parameters == bad
-    assert accepted(tools=[tool(parameters=bad, strict=True)], tool_choice="none").tools[0].strict
+    strict, other = tool(parameters=bad, strict=True), tool(name="other")
+    assert refused(tools=[other, strict]).message == text
+    assert refused(tools=[strict], tool_choice="required").message == text
+    assert refused(tools=[strict, other], tool_choice=tool()).message == text
+
+
+def test_schemas_out_of_play_are_not_checked() -> None:
+    bad = {"properties": {"a": {"uniqueItems": True}}}
+    strict, loose, other = tool(parameters=bad, strict=True), tool(parameters=bad), tool(name="other")
+    assert accepted(tools=[loose]).tools[0].parameters == bad
+    assert accepted(tools=[loose], tool_choice="required").tools[0].parameters == bad
+    assert accepted(tools=[strict], tool_choice="none").tools[0].strict
+    assert accepted(tools=[strict, other], tool_choice=other).tool_choice.name == "other"
 
 
 @pytest.mark.parametrize("keyword", sorted(UNSUPPORTED_KEYWORDS))

@@ -1,5 +1,6 @@
 """`tools` and `tool_choice`."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from mindserve.contract.failure import failure, read_each
@@ -66,11 +67,17 @@ def settle_tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> ToolChoic
         return ToolChoice()
     if choice.name is not None and all(tool.name != choice.name for tool in tools):
         raise failure(CHOICE_NOT_IN_TOOLS, param="tool_choice", name=choice.name)
-    for tool in tools:
-        is_enforced = choice.mode is not ToolChoiceMode.NONE and (tool.strict or demands)
-        if is_enforced and tool.parameters is not None:
-            check_json_schema(tool.parameters, root="parameters", param="tools")
+    if choice.mode is not ToolChoiceMode.NONE:
+        in_play = [tool for tool in tools if choice.name in (None, tool.name)]
+        _check_strict_schemas(in_play)
     return choice
+
+
+def _check_strict_schemas(tools: Iterable[Tool]) -> None:
+    """What is not strict is followed as far as a grammar can."""
+    for tool in tools:
+        if tool.strict and tool.parameters is not None:
+            check_json_schema(tool.parameters, root="parameters", param="tools")
 
 
 def _read_tool(tool: Any) -> Tool:
