@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,15 +35,15 @@ def _script(tokens_per_step: int) -> list[Answer]:
 
 
 @contextmanager
-def _native(prepared_dir: Path) -> Iterator[Server]:
+def native(prepared_dir: Path, *, cache_bytes: int = 64 * 1024 * 1024, **values: Any) -> Iterator[Server]:
     """The embedded engine with a tiny random model, in its exact mode."""
     engine = EngineSettings(
         precision=Precision.F32,
         cache_precision=CachePrecision.F32,
         prepared_dir=prepared_dir,
-        cache_bytes=64 * 1024 * 1024,
+        cache_bytes=cache_bytes,
     )
-    with running(settings(engine, path=TINY_QWEN2)) as up:
+    with running(settings(engine, path=TINY_QWEN2, **values)) as up:
         yield up
 
 
@@ -52,7 +53,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     servers: dict[str, Callable[[], AbstractContextManager[Server]]] = {
         "one-token-per-step": lambda: scripted(*_script(1)),
         "three-tokens-per-step": lambda: scripted(*_script(3)),
-        "tiny-model": lambda: _native(tmp_path_factory.mktemp("prepared")),
+        "tiny-model": lambda: native(tmp_path_factory.mktemp("prepared")),
     }
     with servers[request.param]() as up:
         yield up

@@ -1,0 +1,87 @@
+"""The embedded engine under a whole server: memory, leaving clients, preemption."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mindserve.engine.base import EngineStats
+
+from .bodies import Json
+from .conftest import native
+from .servers import Server
+
+
+def _long(seed: int, **fields: object) -> Json:
+    text = f"Tell me story number {seed}."
+    return {"messages": [{"role": "user", "content": text}], "seed": seed, "ignore_eos": True, **fields}
+
+
+def _eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+def _stats(server: Server) -> EngineStats:
+    return server.service.engine.stats()
+
+
+def _is_empty(server: Server) -> bool:
+    """No sequence, and every block free or kept by the prefix cache alone."""
+    stats = _stats(server)
+    return stats.running == stats.waiting == 0 and stats.free_blocks + stats.cached_blocks == stats.total_blocks
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """So little memory that a few long answers do not fit at once."""
+    folder: Path = tmp_path_factory.mktemp("prepared")
+    with native(folder, cache_bytes=1024 * 1024) as up:
+        yield up
+        _eventually(lambda: _is_empty(up))
+
+
+def test_preempted_requests_answer_as_if_they_had_been_alone(small: Server) -> None:
+    bodies = [_long(seed, max_tokens=350) for seed in range(8)]
+    alone = [small.full(body) for body in bodies]
+    before = _stats(small).preemptions
+    with ThreadPoolExecutor(len(bodies)) as threads:
+        together = list(threads.map(small.streamed, bodies))
+    assert _stats(small).preemptions > before
+    for one, other in zip(alone, together, strict=True):
+        assert one["choices"] == other["choices"]
+        assert other["usage"]["completion_tokens"] == 350
+        assert len(other["usage"]["batch_size"]) == 350
+    assert max(size for answer in together for size in answer["usage"]["batch_size"]) > 1
+
+
+def test_a_client_that_leaves_gives_its_memory_back(small: Server) -> None:
+    body = {"model": "tiny", **_long(1, max_tokens=1500, n=2, stream=True)}
+    with small.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        pieces = response.iter_raw()
+        assert next(pieces)
+        _eventually(lambda: _stats(small).running == 2)
+    _eventually(lambda: _is_empty(small))
+
+
+def test_a_stop_string_gives_its_sequences_memory_back(small: Server) -> None:
+    text = small.full(_long(3, max_tokens=60))["choices"][0]["message"]["content"]
+    stop = text[20:24]
+    (choice,) = small.full(_long(3, max_tokens=1500, stop=[stop]))["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (text[: text.index(stop)], "stop")
+    _eventually(lambda: _is_empty(small))
+
+
+def test_the_second_time_the_prompt_is_in_the_cache(small: Server) -> None:
+    body = _long(77, max_tokens=3)
+    body["messages"][0]["content"] += " word" * 60
+    first, second = small.full(body), small.full(body)
+    cached = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in (first, second)]
+    prompt = second["usage"]["prompt_tokens"]
+    assert cached[0] < cached[1] < prompt
+    assert cached[1] >= prompt - 33
+    assert first["choices"] == second["choices"]
