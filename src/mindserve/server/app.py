@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mindserve.errors import MethodNotAllowed, MindserveError, NotFound, Unauthorized
 from mindserve.server.asgi import header, send_whole
+from mindserve.server.docs import docs_routes
 from mindserve.server.errors import error_reply
 from mindserve.server.management_plane import management_routes
 from mindserve.server.metrics_plane import metrics_routes
@@ -33,7 +34,7 @@ class PlaneKind(StrEnum):
 
 
 _ROUTES: Mapping[PlaneKind, Callable[[ServerState], list[BaseRoute]]] = {
-    PlaneKind.SERVICE: service_routes,
+    PlaneKind.SERVICE: lambda state: [*service_routes(state), *docs_routes(state)],
     PlaneKind.MANAGEMENT: management_routes,
     PlaneKind.METRICS: metrics_routes,
 }

@@ -1,14 +1,18 @@
 """The few things that the routes do with ASGI directly: bodies in, bytes out, noticing that the client left."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
+from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
 
 from mindserve.errors import PayloadTooLarge
 
 Headers = Iterable[tuple[bytes, bytes]]
+LARGE_BODY_BYTES = 64 * 1024
+"""From here on parsing would hold up the event loop's streams."""
+Parsed = TypeVar("Parsed")
 JSON_TYPE = (b"content-type", b"application/json")
 
 
@@ -43,6 +47,11 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
+
+
+async def parsed(body: bytes, parse: Callable[[bytes], Parsed]) -> Parsed:
+    """What `parse` makes of a body: at once when it is small, else in a thread, for other requests' sake."""
+    return parse(body) if len(body) < LARGE_BODY_BYTES else await asyncio.to_thread(parse, body)
 
 
 def _too_large(max_bytes: int) -> PayloadTooLarge:

@@ -1,25 +1,21 @@
 """`POST /v1/chat/completions`. A bare ASGI application: every layer here would be paid for on each token."""
 
-import asyncio
-import re
 import time
 from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
 
+from mindserve.contract.bodies import is_request_id
 from mindserve.contract.request import ChatRequest
 from mindserve.contract.validate import parse_request
 from mindserve.errors import DuplicateRequest, NotReady
 from mindserve.render import ChunkRenderer, Completion, Envelope, ranks_choices
-from mindserve.server.asgi import ClientGone, ClientWatch, header, read_body, send_json, send_whole
+from mindserve.server.asgi import ClientGone, ClientWatch, header, parsed, read_body, send_json, send_whole
 from mindserve.server.errors import error_event, error_reply, note_unexpected
 from mindserve.server.state import ServerState
 from mindserve.service import ChatStream
 from mindserve.settings.values import ApiMode
 
-LARGE_BODY_BYTES = 64 * 1024
-"""From here on parsing would hold up the event loop's other streams, and a thread does it."""
-REQUEST_ID = re.compile(rb"[a-zA-Z0-9_-]{1,256}")
 SSE_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 
@@ -79,9 +75,7 @@ class ChatEndpoint:
             raise NotReady("The service has been stopped")
         body = await read_body(scope, receive, max_bytes=self._state.settings.server.limits.max_body_bytes)
         context = self._state.contexts[mode]
-        if len(body) < LARGE_BODY_BYTES:
-            return parse_request(body, context)
-        return await asyncio.to_thread(parse_request, body, context)
+        return await parsed(body, lambda body: parse_request(body, context))
 
     async def _answer(self, request: ChatRequest, exchange: Exchange, *, wanted_id: str | None) -> None:
         stream = await self._open(request, exchange, wanted_id=wanted_id)
@@ -124,5 +118,5 @@ class ChatEndpoint:
 
 def _wanted_id(scope: Scope) -> str | None:
     """The `req-id` header, when it is fit to be an id; others are ignored."""
-    value = header(scope, b"req-id")
-    return value.decode("ascii") if value and REQUEST_ID.fullmatch(value) else None
+    value = (header(scope, b"req-id") or b"").decode("latin-1")
+    return value if is_request_id(value) else None

@@ -72,7 +72,8 @@ def _listener(plane: Plane, kinds: tuple[PlaneKind, ...]) -> Listener:
 
 def _bound(plane: Plane) -> socket.socket:
     family = socket.AF_INET6 if ":" in plane.host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio turns Nagle's algorithm off only for sockets that name the protocol.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((plane.host, plane.port))

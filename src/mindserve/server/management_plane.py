@@ -8,9 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from mindserve.contract.bodies import LoadAdapterRequest, UnloadAdapterRequest
 from mindserve.engine.base import FinishReason, GenerateRequest, SamplingParams
 from mindserve.errors import EngineFailure, InvalidRequest, MindserveError, NotFound, NotReady
-from mindserve.server.json_api import json_object, json_response, string_field
+from mindserve.server.json_api import json_body, json_response
 from mindserve.server.state import ServerState
 
 MAX_PROBE_WAIT_S = 600
@@ -111,20 +112,18 @@ class ManagementRoutes:
 
     async def load_adapter(self, request: Request) -> Response:
         """`POST /v1/load_lora_adapter` with `lora_name` and `lora_path`."""
-        body = await json_object(request, self._state)
-        name = string_field(body, "lora_name", max_chars=256)
-        path = Path(string_field(body, "lora_path", max_chars=4096))
+        body = await json_body(request, self._state, LoadAdapterRequest)
+        path = Path(body.lora_path)
         if not await asyncio.to_thread(path.exists):
             raise InvalidRequest("The adapter's path does not exist.", param="lora_path")
-        await self._state.service.load_adapter(name, path)
-        return json_response({"status": "loaded", "lora_name": name})
+        await self._state.service.load_adapter(body.lora_name, path)
+        return json_response({"status": "loaded", "lora_name": body.lora_name})
 
     async def unload_adapter(self, request: Request) -> Response:
         """`POST /v1/unload_lora_adapter` with `lora_name`."""
-        body = await json_object(request, self._state)
-        name = string_field(body, "lora_name", max_chars=256)
-        await self._state.service.unload_adapter(name)
-        return json_response({"status": "unloaded", "lora_name": name})
+        body = await json_body(request, self._state, UnloadAdapterRequest)
+        await self._state.service.unload_adapter(body.lora_name)
+        return json_response({"status": "unloaded", "lora_name": body.lora_name})
 
     def _check_running(self) -> None:
         if self._state.is_stopping:

@@ -10,6 +10,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+MAX_PIPELINED = 16
+"""Requests that wait behind a running one before the connection is no longer read."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
@@ -81,6 +84,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._header_bytes = None
         self._expect_within(self._limits.body_timeout_s)
         super().on_headers_complete()
+        if 0 < len(self.pipeline) <= MAX_PIPELINED:
+            # Whoever reads on hears when the client leaves; uvicorn would pause here.
+            self.flow.resume_reading()
 
     def on_message_complete(self) -> None:
         """The request is there; what comes next is another one."""

@@ -1,21 +1,18 @@
 """Routes of the service plane: chat, models, tokenizer, ending a request."""
 
 import asyncio
-import re
 from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mindserve.errors import InvalidRequest, NotFound
+from mindserve.contract.bodies import StopRequest, TokenizerRequest, TokenizerResponse
+from mindserve.errors import NotFound
 from mindserve.server.chat import ChatEndpoint
-from mindserve.server.json_api import json_object, json_response, string_field
+from mindserve.server.json_api import json_body, json_response
 from mindserve.server.state import OWNER, ServerState
 from mindserve.text.base import Tokenizer
-
-MAX_TOKENIZER_CHARS = 4 * 1024 * 1024
-REQUEST_ID = re.compile(r"[a-zA-Z0-9_-]{1,256}")
 
 
 def service_routes(state: ServerState) -> list[BaseRoute]:
@@ -49,27 +46,21 @@ class ServiceRoutes:
 
     async def tokenize(self, request: Request) -> Response:
         """`POST /v1/tokenizer`: how many tokens a text has, and which."""
-        body = await json_object(request, self._state)
-        text = string_field(body, "inputs", max_chars=MAX_TOKENIZER_CHARS)
-        do_decode = body.get("do_decode")
-        if do_decode not in (None, True, False):
-            raise InvalidRequest("do_decode must be boolean type.", param="do_decode")
-        token_ids = await asyncio.to_thread(self._state.tokenizer.encode, text)
-        tokens = [] if do_decode is False else await asyncio.to_thread(spelled, self._state.tokenizer, token_ids)
-        return json_response({"token_number": len(token_ids), "tokens": tokens})
+        body = await json_body(request, self._state, TokenizerRequest)
+        tokenizer = self._state.tokenizer
+        token_ids = await asyncio.to_thread(tokenizer.encode, body.inputs)
+        tokens = [] if body.do_decode is False else await asyncio.to_thread(spelled, tokenizer, token_ids)
+        return json_response(TokenizerResponse(token_number=len(token_ids), tokens=tokens))
 
     async def stop_infer(self, request: Request) -> Response:
         """`POST /v2/models/{name}/stopInfer`: end a running request with what it has."""
         name = request.path_params["name"]
         if name != self._state.settings.model.name:
             raise NotFound(f"Model {name[:200]} not found.", param="model")
-        body = await json_object(request, self._state)
-        request_id = body.get("id")
-        if not isinstance(request_id, str) or not REQUEST_ID.fullmatch(request_id):
-            raise InvalidRequest("Parameter id must match ^[a-zA-Z0-9_-]{1,256}$.", param="id")
-        if not self._state.service.stop(request_id):
-            raise NotFound(f"RequestId is {request_id[:200]} not found.", param="id")
-        return json_response({"id": request_id})
+        body = await json_body(request, self._state, StopRequest)
+        if not self._state.service.stop(body.id):
+            raise NotFound(f"RequestId is {body.id[:200]} not found.", param="id")
+        return json_response(body)
 
     def _entry(self, name: str) -> Mapping[str, object]:
         """One model; an adapter's `parent` is the model, the model has none."""
