@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mindserve.contract.request import Message
 from mindserve.engine.scripted import Answer
 from mindserve.errors import (
     DuplicateRequest,
@@ -50,6 +51,14 @@ async def test_what_the_prompt_makes_impossible_is_refused_before_the_engine(tex
         assert [timeline.outcome for timeline in at.records.finished] == [Outcome.REFUSED]
         _assert_nothing_left(at)
         assert said(await at.events("after")) != ""
+
+
+async def test_a_bug_before_the_engine_is_a_failure_and_leaves_nothing() -> None:
+    async with house() as at:
+        with pytest.raises(AssertionError):
+            await at.open(messages=(Message(role="user", content=None),))
+        assert [timeline.outcome for timeline in at.records.finished] == [Outcome.FAILED]
+        _assert_nothing_left(at)
 
 
 async def test_what_the_engine_refuses_is_refused_and_leaves_nothing() -> None:

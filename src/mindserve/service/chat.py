@@ -78,7 +78,7 @@ class ChatService:
         try:
             return await self._open_in_time(request, timeline)
         except BaseException as error:
-            timeline.outcome = Outcome.REFUSED if isinstance(error, MindserveError) else Outcome.ABANDONED
+            timeline.outcome = _outcome_of(error)
             self._forget(timeline)
             raise
 
@@ -194,3 +194,10 @@ class ChatService:
         if not self._requests:
             self._is_idle.set()
         self._observer.request_finished(timeline)
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    """What an exception before the first token means."""
+    if isinstance(error, MindserveError):
+        return Outcome.REFUSED
+    return Outcome.ABANDONED if isinstance(error, asyncio.CancelledError) else Outcome.FAILED

@@ -97,7 +97,7 @@ class ChatStream:
 
     def _take(self, step: list[TokenEvent]) -> list[OutputEvent]:
         outputs: list[OutputEvent] = []
-        for event in step:
+        for event in sorted(step, key=lambda event: event.index) if len(step) > 1 else step:
             outputs += self._feed(event)
         self._record(next((event for event in step if event.token_ids), step[0]))
         return [self._with_usage(output) if output.finish_reason else output for output in outputs]
