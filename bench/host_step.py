@@ -42,6 +42,7 @@ VARIANTS = 4
 class Output:
     """A step's result, made beforehand."""
 
+    best_ids: NDArray[np.int32]
     candidate_ids: NDArray[np.int32]
     candidate_logits: NDArray[np.float32]
     log_sum_exp: NDArray[np.float32]
@@ -57,7 +58,7 @@ def make_output(rng: np.random.Generator, rows: int, vocab: int) -> Output:
     ids = np.argsort(-logits, axis=1)[:, :CANDIDATES].astype(np.int32)
     best = np.take_along_axis(logits, ids.astype(np.int64), axis=1)
     log_sum_exp = np.log(np.exp(logits - best[:, :1]).sum(axis=1)) + best[:, 0]
-    return Output(ids, best, log_sum_exp, logits)
+    return Output(ids[:, 0], ids, best, log_sum_exp, logits)
 
 
 class InstantRunner:
@@ -75,7 +76,11 @@ class InstantRunner:
         full = self._outputs[self._steps % len(self._outputs)]
         rows = len(batch.sample_rows)
         return Output(
-            full.candidate_ids[:rows], full.candidate_logits[:rows], full.log_sum_exp[:rows], full.logits[:rows]
+            full.best_ids[:rows],
+            full.candidate_ids[:rows],
+            full.candidate_logits[:rows],
+            full.log_sum_exp[:rows],
+            full.logits[:rows],
         )
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None: ...

@@ -19,6 +19,7 @@ from mindserve.errors import EngineFailure
 class FakeOutput:
     """Candidates and log-sum-exp as a graph would compute them."""
 
+    best_ids: NDArray[np.int32]
     candidate_ids: NDArray[np.int32]
     candidate_logits: NDArray[np.float32]
     log_sum_exp: NDArray[np.float32]
@@ -35,6 +36,7 @@ def output_of(logits: NDArray[np.float32], inverse_temperature: NDArray[np.float
     with np.errstate(invalid="ignore"):
         log_sum_exp = np.log(np.exp(scaled - best).sum(axis=1, dtype=np.float32)) + best[:, 0]
     return FakeOutput(
+        best_ids=logits.argmax(axis=1).astype(np.int32),
         candidate_ids=ids,
         candidate_logits=np.take_along_axis(logits, ids.astype(np.int64), axis=1),
         log_sum_exp=log_sum_exp.astype(np.float32),

@@ -220,6 +220,7 @@ class Chaos:
             max_prefill_tokens=int(rng.integers(8, 80)),
             max_prefill_batch_size=int(rng.integers(1, 5)),
             prefix_cache=bool(rng.random() < 0.8),
+            max_ngram_draft=int(rng.choice([0, 4])),
         )
         self.bench = Bench(FakeRunner(block_count=int(rng.integers(7, 13))), self.settings, eos=EOS)
         self.prefixes = [rng.integers(0, 200, 120).tolist() for _ in range(3)]

@@ -6,32 +6,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mindserve.engine.native.blocks import blocks_for
-from mindserve.engine.native.scheduler import Plan
+from mindserve.engine.native.scheduler import Plan, Scheduled
 from mindserve.engine.native.step import StepBatch
 
 
 def build_batch(plan: Plan) -> StepBatch:
-    """Arrays for the plan's entries, in their order; one sampled row for every entry that reaches its last token."""
+    """Arrays for the plan's entries, in their order. An entry that reaches its last token has one sampled row there,
+    and one for each token of its draft."""
     entries = plan.entries
     past = [entry.sequence.computed for entry in entries]
-    counts = [entry.count for entry in entries]
+    counts = [entry.row_count for entry in entries]
     begins = _offsets(counts)
-    tables = [e.sequence.blocks[: blocks_for(e.sequence.computed + e.count)] for e in entries]
-    sampled = [i for i, entry in enumerate(entries) if entry.is_sampled]
-    tokens = chain.from_iterable(
-        e.sequence.tokens[e.sequence.computed : e.sequence.computed + e.count] for e in entries
-    )
+    tables = [e.sequence.blocks[: blocks_for(e.sequence.computed + e.row_count)] for e in entries]
     return StepBatch(
-        token_ids=np.fromiter(tokens, np.int64, int(begins[-1])),
+        token_ids=np.fromiter(chain.from_iterable(map(_tokens, entries)), np.int64, int(begins[-1])),
         positions=_positions(past, counts, begins),
         past_lens=np.array(past, np.int32),
         subsequence_begins=begins,
         block_indices=np.array(list(chain.from_iterable(tables)), np.int32),
         block_indices_begins=_offsets([len(table) for table in tables]),
         max_context_len=max(p + c for p, c in zip(past, counts, strict=True)),
-        sample_rows=begins[1:][sampled].astype(np.int64) - 1,
-        inverse_temperature=np.array([entries[i].sequence.sampler.inverse_temperature for i in sampled], np.float32),
+        sample_rows=_sample_rows(entries, begins),
+        inverse_temperature=np.array(
+            [e.sequence.sampler.inverse_temperature for e in entries if e.is_sampled for _ in range(1 + len(e.draft))],
+            np.float32,
+        ),
     )
+
+
+def _tokens(entry: Scheduled) -> list[int]:
+    begin = entry.sequence.computed
+    return [*entry.sequence.tokens[begin : begin + entry.count], *entry.draft]
+
+
+def _sample_rows(entries: list[Scheduled], begins: NDArray[np.int32]) -> NDArray[np.int64]:
+    ends = zip(entries, begins[1:].tolist(), strict=True)
+    return np.array([end - 1 - i for e, end in ends if e.is_sampled for i in range(len(e.draft), -1, -1)], np.int64)
 
 
 def _offsets(lengths: list[int]) -> NDArray[np.int32]:

@@ -9,8 +9,9 @@ from time import perf_counter
 import numpy as np
 
 from mindserve.engine.base import EngineStats, GenerateRequest, ModelInfo
+from mindserve.engine.native.outbox import Events
 from mindserve.engine.native.step import BLOCK_SIZE, Runner
-from mindserve.engine.native.stepper import Events, Stepper
+from mindserve.engine.native.stepper import Stepper
 from mindserve.engine.native.stream import Stream
 from mindserve.engine.native.worker import Worker
 from mindserve.errors import InvalidRequest, NotReady, PromptTooLong

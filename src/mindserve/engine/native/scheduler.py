@@ -11,21 +11,28 @@ from dataclasses import dataclass, field
 
 from mindserve.engine.native.blocks import BlockPool, blocks_for
 from mindserve.engine.native.sequence import Sequence, Status
+from mindserve.engine.native.speculate import MAX_ROWS
 from mindserve.engine.native.step import BLOCK_SIZE
 from mindserve.settings.values import SchedulerSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """`count` pending tokens of one sequence."""
+    """`count` pending tokens of one sequence, and a draft of what may follow them."""
 
     sequence: Sequence
     count: int
+    draft: tuple[int, ...] = ()
 
     @property
     def is_sampled(self) -> bool:
         """Whether the sequence's next token is chosen from this step's logits."""
         return self.count == self.sequence.pending
+
+    @property
+    def row_count(self) -> int:
+        """Tokens that the step computes."""
+        return self.count + len(self.draft)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,9 +131,10 @@ class Scheduler:
         """Choose the next step's tokens and give them blocks. Empty when nothing waits or runs."""
         plan = Plan()
         self._plan_decodes(plan)
+        room = self._settings.step_token_budget - self._plan_drafts(plan)
         chunks = _Chunks(
             plan,
-            tokens=min(self._settings.step_token_budget - len(plan.entries), self._settings.max_prefill_tokens),
+            tokens=min(room, self._settings.max_prefill_tokens),
             places=self._settings.max_prefill_batch_size,
         )
         for sequence in self.running:
@@ -158,6 +166,22 @@ class Scheduler:
             if sequence.status is Status.RUNNING and sequence.pending == 1 and self._make_room(sequence, plan):
                 self._own_blocks(sequence, 1, plan)
                 plan.entries.append(Scheduled(sequence, 1))
+
+    def _plan_drafts(self, plan: Plan) -> int:
+        """Add drafts to the decodes, where they need no block that is not free. Returns the tokens planned so far."""
+        planned = len(plan.entries)
+        if self._settings.max_ngram_draft == 0:
+            return planned
+        for i, entry in enumerate(plan.entries):
+            limit = min(MAX_ROWS, self._settings.step_token_budget) - planned
+            draft = entry.sequence.propose(limit) if limit > 0 else ()
+            while draft and self._blocks_missing(entry.sequence, 1 + len(draft)) > self.pool.available:
+                draft = draft[:-1]
+            if draft:
+                self._own_blocks(entry.sequence, 1 + len(draft), plan)
+                plan.entries[i] = Scheduled(entry.sequence, 1, draft)
+                planned += len(draft)
+        return planned
 
     def _admit(self, chunks: "_Chunks") -> None:
         """Start waiting sequences while tokens, places and blocks last; the first that does not fit ends it."""

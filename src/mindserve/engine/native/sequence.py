@@ -5,6 +5,7 @@ from enum import Enum, auto
 from mindserve.engine.base import FinishReason, GenerateRequest
 from mindserve.engine.native.blocks import PrefixHasher
 from mindserve.engine.native.sampling.state import SamplerState
+from mindserve.engine.native.speculate import Drafter, can_draft
 
 
 class Status(Enum):
@@ -37,6 +38,7 @@ class Sequence:
         """How many of its blocks the prefix cache knows."""
         self.sampler = sampler or SamplerState(active.request, index)
         self.cumulative_logprob = 0.0
+        self.drafter = Drafter(active.max_draft) if active.max_draft > 0 else None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -60,6 +62,11 @@ class Sequence:
         self.blocks = list(parent.blocks)
         self.keys = list(parent.keys)
         self.registered = parent.registered
+
+    def propose(self, limit: int) -> tuple[int, ...]:
+        """A draft of the tokens after the last one; never beyond the last allowed token but one."""
+        limit = min(limit, self.active.max_new_tokens - self.generated - 1)
+        return () if self.drafter is None or limit <= 0 else self.drafter.propose(self.tokens, limit)
 
     def forget_blocks(self) -> list[int]:
         """Hold no blocks any more; returns those that it held."""
@@ -86,11 +93,13 @@ class ActiveRequest:
         arrival_s: float,
         max_new_tokens: int,
         eos_token_ids: frozenset[int],
+        max_draft: int = 0,
     ) -> None:
         self.request = request
         self.number = number
         """Counts requests in the order of their arrival."""
         self.max_new_tokens = max_new_tokens
+        self.max_draft = max_draft if can_draft(request) else 0
         sampling = request.sampling
         self.end_token_ids = sampling.stop_token_ids if sampling.ignore_eos else sampling.stop_token_ids | eos_token_ids
         self.hasher = PrefixHasher(adapter=request.adapter, media=request.media)

@@ -5,24 +5,24 @@ Requests are known by the number that their submitter gave them; events are coll
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from time import perf_counter
-from typing import TypeAlias
 
-from mindserve.engine.base import EngineStats, FinishReason, GenerateRequest, ModelInfo, StepInfo, TokenEvent
+from mindserve.engine.base import EngineStats, FinishReason, GenerateRequest, ModelInfo, StepInfo
 from mindserve.engine.native.batch import build_batch
-from mindserve.engine.native.beam import BeamSearch, Hypothesis
+from mindserve.engine.native.beam import BeamSearch
 from mindserve.engine.native.blocks import BlockPool
+from mindserve.engine.native.outbox import Events, Outbox
 from mindserve.engine.native.sampling.sampler import Sampled, sample
-from mindserve.engine.native.scheduler import Plan, Scheduler
+from mindserve.engine.native.sampling.state import SamplerState
+from mindserve.engine.native.scheduler import Plan, Scheduled, Scheduler
 from mindserve.engine.native.sequence import ActiveRequest, Sequence, Status
+from mindserve.engine.native.speculate import count_agreed
 from mindserve.engine.native.step import Runner, StepOutput
 from mindserve.errors import EngineFailure, MindserveError
 from mindserve.settings.values import SchedulerSettings
 
 logger = logging.getLogger(__name__)
-
-Events: TypeAlias = dict[int, list[TokenEvent]]
-"""Request number -> what a step brought."""
 
 
 class Stepper:
@@ -47,7 +47,8 @@ class Stepper:
         self._requests: dict[int, ActiveRequest] = {}
         self._searches: dict[int, BeamSearch] = {}
         """Beam searches by request number. The sequences of such a request stand for its hypotheses and never run."""
-        self._events: Events = {}
+        self._outbox = Outbox()
+        self._draft_tokens = self._accepted_tokens = 0
         self.failed_steps = 0
         """Steps that failed since the last one that did not."""
 
@@ -65,6 +66,7 @@ class Stepper:
             arrival_s=arrival_s,
             max_new_tokens=min(room, self._settings.max_iter_times, request.sampling.max_tokens),
             eos_token_ids=self._info.eos_token_ids,
+            max_draft=self._settings.max_ngram_draft,
         )
         self._requests[number] = active
         if active.is_beam_search:
@@ -93,8 +95,7 @@ class Stepper:
 
     def take_events(self) -> Events:
         """The events since the last call."""
-        events, self._events = self._events, {}
-        return events
+        return self._outbox.take()
 
     def stats(self) -> EngineStats:
         """Counters."""
@@ -108,6 +109,8 @@ class Stepper:
             prefix_queries=scheduler.prefix_queries,
             prefix_hits=scheduler.prefix_hits,
             preemptions=scheduler.preemptions,
+            draft_tokens=self._draft_tokens,
+            accepted_tokens=self._accepted_tokens,
         )
 
     def step(self) -> None:
@@ -129,22 +132,85 @@ class Stepper:
         return self._runner.step(build_batch(plan))
 
     def _answer(self, plan: Plan, output: StepOutput) -> None:
-        time_s = self._clock()
-        parents = [entry.sequence for entry in plan.entries if entry.is_sampled]
+        ready = [entry for entry in plan.entries if entry.is_sampled]
         self._scheduler.commit(plan)
-        if not parents:
+        if not ready:
             return
-        chosen = [(row, sequence) for row, parent in enumerate(parents) for sequence in self._with_siblings(parent)]
-        results = sample([(row, sequence.sampler) for row, sequence in chosen], output)
-        infos = self._step_infos(parents, time_s)
-        for (_, sequence), result in zip(chosen, results, strict=True):
+        wanted: list[tuple[Sequence, tuple[int, ...]]] = []
+        rows: list[tuple[int, SamplerState]] = []
+        row = 0
+        for entry in ready:
+            for sequence in self._with_siblings(entry.sequence):
+                wanted.append((sequence, entry.draft))
+                rows += [(row + i, sequence.sampler) for i in range(1 + len(entry.draft))]
+            row += 1 + len(entry.draft)
+        results = iter(sample(rows, output))
+        infos = self._step_infos(ready)
+        for sequence, draft in wanted:
+            of_sequence = list(islice(results, 1 + len(draft)))
             if sequence.active.is_beam_search:
-                self._collect(sequence, result)
+                self._collect(sequence, of_sequence[0])
             else:
-                self._advance(sequence, result, infos[sequence.active])
-        for active, info in infos.items():
+                self._advance(sequence, self._agreed(sequence, draft, of_sequence), infos[sequence.active])
+        for active in infos:
             if active.number in self._searches:
-                self._advance_search(active, info)
+                self._advance_search(active, infos[active])
+
+    def _with_siblings(self, parent: Sequence) -> list[Sequence]:
+        """The sequence, and after the prompt's last token its siblings, which go their own ways from here."""
+        if parent.active.is_beam_search:
+            return [parent]
+        newborn = [sibling for sibling in parent.active.sequences if sibling.status is Status.UNBORN]
+        for sibling in newborn:
+            self._scheduler.fork(parent, sibling)
+        return [parent, *newborn]
+
+    def _step_infos(self, answered: list[Scheduled]) -> dict[ActiveRequest, StepInfo]:
+        time_s = self._clock()
+        requests = dict.fromkeys(entry.sequence.active for entry in answered)
+        infos: dict[ActiveRequest, StepInfo] = {}
+        for active in requests:
+            wait_us = round(1e6 * active.end_wait(time_s))
+            infos[active] = StepInfo(batch_size=len(requests), queue_wait_us=wait_us, time_s=time_s)
+        return infos
+
+    def _agreed(self, sequence: Sequence, draft: tuple[int, ...], results: list[Sampled]) -> list[Sampled]:
+        """What was chosen as long as it is what the draft foretold, and the first choice that differs."""
+        if not draft or sequence.drafter is None:
+            return results
+        agreed = count_agreed(draft, [result.token_id for result in results])
+        sequence.drafter.learn_outcome(drafted=len(draft), accepted=agreed)
+        self._draft_tokens += len(draft)
+        self._accepted_tokens += agreed
+        return results[: agreed + 1]
+
+    def _advance(self, sequence: Sequence, results: list[Sampled], info: StepInfo) -> None:
+        kept: list[Sampled] = []
+        reason, error = None, None
+        for result in results:
+            reason, error = self._accept(sequence, result)
+            if result.token_id is not None:
+                kept.append(result)
+            if reason is not None:
+                break
+        sequence.computed += max(0, len(kept) - 1)  # the draft's tokens are in the blocks
+        self._outbox.tokens(sequence, kept, info, reason=reason, error=error)
+        if reason is not None:
+            self._remove(sequence)
+
+    def _accept(self, sequence: Sequence, result: Sampled) -> tuple[FinishReason | None, MindserveError | None]:
+        """Add a token to the sequence; returns why it ends, if it does."""
+        if result.token_id is None:
+            return (FinishReason.STOP if result.error is None else FinishReason.ERROR), result.error
+        if result.logprob is not None:
+            sequence.cumulative_logprob += result.logprob.logprob
+        reason = sequence.append(result.token_id)
+        if reason is None:
+            try:
+                sequence.sampler.accept(result.token_id)
+            except Exception as failure:
+                return FinishReason.ERROR, EngineFailure(f"The output's constraint failed: {failure}")
+        return reason, None
 
     def _collect(self, sequence: Sequence, result: Sampled) -> None:
         search = self._searches.get(sequence.active.number)
@@ -165,80 +231,10 @@ class Stepper:
             return
         for sequence in active.unfinished:
             if sequence.index < len(hypotheses):
-                self._emit_hypothesis(sequence, hypotheses[sequence.index], info)
+                self._outbox.hypothesis(sequence, hypotheses[sequence.index], info)
                 self._remove(sequence)
             else:
                 self._end(sequence, FinishReason.STOP, info=info)
-
-    def _with_siblings(self, parent: Sequence) -> list[Sequence]:
-        """The sequence, and after the prompt's last token its siblings, which go their own ways from here."""
-        if parent.active.is_beam_search:
-            return [parent]
-        newborn = [sibling for sibling in parent.active.sequences if sibling.status is Status.UNBORN]
-        for sibling in newborn:
-            self._scheduler.fork(parent, sibling)
-        return [parent, *newborn]
-
-    def _step_infos(self, answered: list[Sequence], time_s: float) -> dict[ActiveRequest, StepInfo]:
-        requests = dict.fromkeys(sequence.active for sequence in answered)
-        infos: dict[ActiveRequest, StepInfo] = {}
-        for active in requests:
-            wait_us = round(1e6 * active.end_wait(time_s))
-            infos[active] = StepInfo(batch_size=len(requests), queue_wait_us=wait_us, time_s=time_s)
-        return infos
-
-    def _advance(self, sequence: Sequence, result: Sampled, info: StepInfo) -> None:
-        if result.token_id is None:
-            reason = FinishReason.STOP if result.error is None else FinishReason.ERROR
-            self._end(sequence, reason, error=result.error, info=info)
-            return
-        reason, error = sequence.append(result.token_id), None
-        if reason is None:
-            try:
-                sequence.sampler.accept(result.token_id)
-            except Exception as failure:
-                reason, error = FinishReason.ERROR, EngineFailure(f"The output's constraint failed: {failure}")
-        if result.logprob is not None:
-            sequence.cumulative_logprob += result.logprob.logprob
-        self._emit(sequence, result, info, reason=reason, error=error)
-        if reason is not None:
-            self._remove(sequence)
-
-    def _emit(
-        self,
-        sequence: Sequence,
-        result: Sampled,
-        info: StepInfo,
-        *,
-        reason: FinishReason | None,
-        error: MindserveError | None,
-    ) -> None:
-        active, logprob = sequence.active, result.logprob
-        wants_logprobs = active.request.sampling.logprobs is not None
-        event = TokenEvent(
-            index=sequence.index,
-            token_ids=() if result.token_id is None else (result.token_id,),
-            step=info,
-            logprobs=(logprob,) if logprob is not None and wants_logprobs else None,
-            finish_reason=reason,
-            cached_tokens=active.cached_tokens or 0,
-            cumulative_logprob=sequence.cumulative_logprob,
-            error=error,
-        )
-        self._events.setdefault(active.number, []).append(event)
-
-    def _emit_hypothesis(self, sequence: Sequence, hypothesis: Hypothesis, info: StepInfo) -> None:
-        active = sequence.active
-        event = TokenEvent(
-            index=sequence.index,
-            token_ids=hypothesis.token_ids,
-            step=info,
-            logprobs=None if active.request.sampling.logprobs is None else hypothesis.logprobs,
-            finish_reason=hypothesis.reason,
-            cached_tokens=active.cached_tokens or 0,
-            cumulative_logprob=hypothesis.score,
-        )
-        self._events.setdefault(active.number, []).append(event)
 
     def _end(
         self,
@@ -250,7 +246,7 @@ class Stepper:
     ) -> None:
         """The terminal event of a sequence that ends without a token."""
         info = info or StepInfo(batch_size=0, queue_wait_us=0, time_s=self._clock())
-        self._emit(sequence, Sampled(), info, reason=reason, error=error)
+        self._outbox.tokens(sequence, (), info, reason=reason, error=error)
         self._remove(sequence)
 
     def _remove(self, sequence: Sequence) -> None:

@@ -11,8 +11,9 @@ from threading import Condition, Thread
 from typing import TypeAlias
 
 from mindserve.engine.base import EngineStats, ModelInfo
+from mindserve.engine.native.outbox import Events
 from mindserve.engine.native.step import Runner
-from mindserve.engine.native.stepper import Events, Stepper
+from mindserve.engine.native.stepper import Stepper
 from mindserve.errors import EngineFailure, MindserveError, ModelLoadError
 
 logger = logging.getLogger(__name__)

@@ -27,6 +27,8 @@ class Sampled(NamedTuple):
 def sample(pairs: list[tuple[int, SamplerState]], output: StepOutput) -> list[Sampled]:
     """Choose a token for each pair of an output row and a sequence's state; several may share a row. Takes one
     uniform number from each state. What goes wrong for one sequence is its own result."""
+    if all(state.takes_best for _, state in pairs):
+        return _best(pairs, output)
     drawing = _Drawing([Wanted(row, state) for row, state in pairs], output)
     undecided = drawing.refuse_broken()
     for glance, rows_at_once in GLANCES:
@@ -36,6 +38,15 @@ def sample(pairs: list[tuple[int, SamplerState]], output: StepOutput) -> list[Sa
         if drawing.wanted[i].allowed is None:
             drawing.results[i] = Sampled(error=EngineFailure("The model's output leaves no token."))
     return drawing.results
+
+
+def _best(pairs: list[tuple[int, SamplerState]], output: StepOutput) -> list[Sampled]:
+    """The best token of each row, where nothing else is asked of any."""
+    rows = [row for row, _ in pairs]
+    best = output.best_ids[rows]
+    is_sound = np.isfinite(output.logits[rows, best]).tolist()
+    broken = Sampled(error=EngineFailure("The model's output is not a number."))
+    return [Sampled(token) if sound else broken for token, sound in zip(best.tolist(), is_sound, strict=True)]
 
 
 class _Drawing:

@@ -92,9 +92,9 @@ class SamplerState:
         self._uniforms: list[float] = []
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the model's own logits decide."""
-        return self.mask is None and self.penalties is None
+    def takes_best(self) -> bool:
+        """Whether the best of the model's own logits is taken and nothing else is asked for."""
+        return self.is_greedy and self.shown is None and self.mask is None and self.penalties is None
 
     def next_uniform(self) -> float:
         """The number that decides the next token: one per token."""
