@@ -54,6 +54,12 @@ def test_text_parts_become_one_string() -> None:
     assert dumped(message("user", parts)) == [{"role": "user", "content": "ab\nc"}]
 
 
+def test_templates_that_lose_plain_text_get_lists_of_parts() -> None:
+    parts_only = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    sent = request("a", message("assistant", tool_calls=(call("{}"),)), message("user", (TextPart(text="b"),)))
+    assert builder(parts_only).build(sent).text == "ab"
+
+
 def test_other_keys_reach_the_template_but_cannot_replace_role_and_content() -> None:
     given = message("user", "a", extra={"name": "bob", "role": "system", "content": "x"})
     assert dumped(given) == [{"name": "bob", "role": "user", "content": "a"}]

@@ -19,6 +19,7 @@ class ChatGlmTemplate:
 
     variables = frozenset({"messages", "tools", "add_generation_prompt"})
     source = ""
+    wants_parts = False
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """The prompt's text. Raises InvalidRequest for a role that ChatGLM3 does not know."""

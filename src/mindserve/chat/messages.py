@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from mindserve.contract.request import MediaPart, Message, PartKind, TextPart
@@ -17,19 +18,28 @@ _PART_TYPES: Final = {
 """What templates call the kinds of media."""
 
 
-def template_messages(messages: Sequence[Message], *, parses_arguments: bool = True) -> list[dict[str, Any]]:
-    """The conversation for a template.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateTaste:
+    """What a template can work with."""
 
-    Text-only part lists become one string (contract: request.md 4.3). Arguments of earlier calls are objects where
-    they are JSON objects, as most templates want them; with `parses_arguments` off they stay strings.
-    """
-    return [_template_message(message, parses_arguments) for message in messages]
+    wants_parts: bool = False
+    """Content must be lists of parts; otherwise text-only lists become one string (contract: request.md 4.3)."""
+    wants_objects: bool = True
+    """Arguments of earlier calls are objects where they are JSON objects; otherwise they stay strings."""
 
 
-def _template_message(message: Message, parses_arguments: bool) -> dict[str, Any]:
-    result: dict[str, Any] = {**message.extra, "role": message.role, "content": _content(message)}
+def template_messages(messages: Sequence[Message], taste: TemplateTaste) -> list[dict[str, Any]]:
+    """The conversation for a template."""
+    return [_template_message(message, taste) for message in messages]
+
+
+def _template_message(message: Message, taste: TemplateTaste) -> dict[str, Any]:
+    content = _content(message)
+    if taste.wants_parts and isinstance(content, str) and content:
+        content = [{"type": "text", "text": content}]
+    result: dict[str, Any] = {**message.extra, "role": message.role, "content": content}
     if message.tool_calls:
-        result["tool_calls"] = [_tool_call(call, parses_arguments) for call in message.tool_calls]
+        result["tool_calls"] = [_tool_call(call, taste.wants_objects) for call in message.tool_calls]
     if message.tool_call_id is not None:
         result["tool_call_id"] = message.tool_call_id
     return result
@@ -52,10 +62,10 @@ def _part(part: TextPart | MediaPart) -> dict[str, str]:
     return {"type": kind, kind: ""}
 
 
-def _tool_call(call: Mapping[str, Any], parses_arguments: bool) -> dict[str, Any]:
+def _tool_call(call: Mapping[str, Any], wants_objects: bool) -> dict[str, Any]:
     function = cast("Mapping[str, Any]", call["function"])
     arguments = function["arguments"]
-    if parses_arguments:
+    if wants_objects:
         arguments = _parsed(arguments)
     return {**call, "function": {**function, "arguments": arguments}}
 

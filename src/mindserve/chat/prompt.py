@@ -1,11 +1,11 @@
 """From a valid request to what the engine and the assembler get: tokens, media, output plan, mask."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from mindserve.chat.constraints import Constraints
-from mindserve.chat.messages import STANDARD_ROLES, media_parts, message_text, template_messages
+from mindserve.chat.messages import STANDARD_ROLES, TemplateTaste, media_parts, message_text, template_messages
 from mindserve.chat.templates import Template, Templates
 from mindserve.chat.thinking import Thinking
 from mindserve.chat.tools import ToolFormats, offered_tools
@@ -89,19 +89,20 @@ class PromptBuilder:
 
     def _rendered(self, request: ChatRequest, template: Template, tools: Sequence[Tool]) -> str:
         """Some templates can only join the arguments of earlier calls as strings."""
+        taste = TemplateTaste(wants_parts=template.wants_parts)
         try:
-            return template.render(self._variables(request, tools, parses_arguments=True))
+            return template.render(self._variables(request, tools, taste))
         except InvalidRequest:
             if not any(message.tool_calls for message in request.messages):
                 raise
-            return template.render(self._variables(request, tools, parses_arguments=False))
+            return template.render(self._variables(request, tools, replace(taste, wants_objects=False)))
 
-    def _variables(self, request: ChatRequest, tools: Sequence[Tool], *, parses_arguments: bool) -> dict[str, Any]:
+    def _variables(self, request: ChatRequest, tools: Sequence[Tool], taste: TemplateTaste) -> dict[str, Any]:
         return {
             "documents": None,
             **self._thinking.variables(request),
             **self._tokenizer.special_tokens,
-            "messages": template_messages(request.messages, parses_arguments=parses_arguments),
+            "messages": template_messages(request.messages, taste),
             "tools": [tool.raw for tool in tools] or None,
             "add_generation_prompt": True,
         }

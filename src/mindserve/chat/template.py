@@ -3,7 +3,8 @@
 import datetime
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn, cast
+from dataclasses import replace
+from typing import Any, Final, NoReturn, cast
 
 from jinja2 import meta, nodes
 from jinja2.exceptions import TemplateError
@@ -15,6 +16,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from mindserve.chat import bounds
 from mindserve.chat.bounds import Budget, RenderLimits
 from mindserve.chat.failure import encode_failure
+from mindserve.errors import InvalidRequest
+
+_PROBE: Final = "probe 4711"
+_PROBE_TIMEOUT_S: Final = 1.0
 
 
 class ChatTemplate:
@@ -32,10 +37,14 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except (TemplateError, RecursionError, SyntaxError, MemoryError) as error:
             raise encode_failure(f"invalid chat template syntax: {error}") from error
+        self.wants_parts = not self._shows(_PROBE) and self._shows([{"type": "text", "text": _PROBE}])
+        """Whether text is lost unless it comes as a list of parts, as with some media models."""
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """The prompt's text. Raises InvalidRequest when the template raises, or uses more than it may."""
-        budget = Budget(self._limits)
+        return self._rendered(variables, Budget(self._limits))
+
+    def _rendered(self, variables: Mapping[str, Any], budget: Budget) -> str:
         pieces: list[str] = []
         try:
             context = self._template.new_context({**variables, **budget.variables()})
@@ -45,6 +54,15 @@ class ChatTemplate:
         except Exception as error:  # whatever a template can provoke is the template's or the request's fault
             raise encode_failure(str(error) or type(error).__name__) from error
         return "".join(pieces)
+
+    def _shows(self, content: object) -> bool:
+        messages = [{"role": "user", "content": content}]
+        variables = {"messages": messages, "tools": None, "add_generation_prompt": True}
+        limits = replace(self._limits, timeout_s=min(self._limits.timeout_s, _PROBE_TIMEOUT_S))
+        try:
+            return _PROBE in self._rendered(variables, Budget(limits))
+        except InvalidRequest:
+            return False
 
 
 class _Environment(ImmutableSandboxedEnvironment):

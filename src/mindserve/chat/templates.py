@@ -30,6 +30,11 @@ class Template(Protocol):
         """Names that it reads."""
         ...
 
+    @property
+    def wants_parts(self) -> bool:
+        """Whether content must be lists of parts, text-only content too."""
+        ...
+
     def render(self, variables: Mapping[str, Any]) -> str:
         """Raises InvalidRequest when it cannot."""
         ...
