@@ -27,6 +27,8 @@ from bench.servers import Server, start_mindserve
 QUIET_TIMEOUT_S = 30
 LONGEST_PATIENCE_S = 2.0
 MAX_GROWTH = 0.05
+CACHE_GB = 0.25
+"""Small, so that sequences compete for blocks and a leak elsewhere shows beside it."""
 AT_REST = (
     "num_requests_running",
     "num_requests_waiting",
@@ -130,7 +132,8 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=MODEL)
     arguments = parser.parse_args()
     words = Words(arguments.model, seed=arguments.seed)
-    server = start_mindserve(arguments.model, log=Path(tempfile.mkdtemp(prefix="mindserve-bench-")) / "server.log")
+    log = Path(tempfile.mkdtemp(prefix="mindserve-bench-")) / "server.log"
+    server = start_mindserve(arguments.model, log=log, options=("--cache-gb", str(CACHE_GB)))
     try:
         visitors = Visitors(server, words, arguments)
         measured = asyncio.run(soak(server, visitors, arguments))
