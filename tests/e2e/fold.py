@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 Json = dict[str, Any]
 
 
@@ -111,3 +113,19 @@ def _usage(usages: list[Json]) -> Json:
         total["completion_tokens_details"] = {"reasoning_tokens": thought}
     total["total_tokens"] = total["prompt_tokens"] + total["completion_tokens"]
     return total
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Equal, numbers that are not whole up to rounding."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        assert list(one) == list(other)
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, list) and isinstance(other, list):
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            assert_same(left, right)
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, abs=1e-3)
+    else:
+        assert one == other

@@ -25,6 +25,7 @@ from mindserve.settings.values import (
     Limits,
     ModelSettings,
     Plane,
+    SchedulerSettings,
     ServerSettings,
     Settings,
 )
@@ -72,6 +73,7 @@ def settings(
     limits: Limits | None = None,
     has_full_text: bool = False,
     api_mode: ApiMode = ApiMode.VLLM,
+    scheduler: SchedulerSettings | None = None,
     **model: Any,
 ) -> Settings:
     """For a server on a free port of this machine; `model` are fields of ModelSettings."""
@@ -85,7 +87,12 @@ def settings(
         api_mode=api_mode,
         tokenizer_threads=2,
     )
-    return Settings(model=ModelSettings(**{"name": MODEL, "path": path} | model), server=server, engine=engine)
+    return Settings(
+        model=ModelSettings(**{"name": MODEL, "path": path} | model),
+        server=server,
+        scheduler=scheduler or SchedulerSettings(),
+        engine=engine,
+    )
 
 
 @contextmanager

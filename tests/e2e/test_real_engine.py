@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from mindserve.engine.base import EngineStats
+from mindserve.settings.values import SchedulerSettings
 
 from .bodies import Json
 from .conftest import native
+from .fold import assert_same
 from .servers import Server
 
 
@@ -85,3 +87,24 @@ def test_the_second_time_the_prompt_is_in_the_cache(small: Server) -> None:
     assert cached[0] < cached[1] < prompt
     assert cached[1] >= prompt - 33
     assert first["choices"] == second["choices"]
+
+
+REPEATING = "one two three one two three one two three one two three one two three one two three"
+
+
+def test_speculation_changes_nothing_but_the_number_of_steps(small: Server, tmp_path: Path) -> None:
+    bodies = [
+        _long(1, max_tokens=150, temperature=0),
+        _long(2, max_tokens=150, temperature=0, n=1, logprobs=True, top_logprobs=2),
+        _long(3, max_tokens=60, temperature=0, stop=["e"]),
+        {**_long(4, max_tokens=150, temperature=0), "messages": [{"role": "user", "content": REPEATING}]},
+        _long(5, max_tokens=100, temperature=0.5, n=2),
+    ]
+    with native(tmp_path, scheduler=SchedulerSettings(max_ngram_draft=4)) as drafting:
+        for body in bodies:
+            plain, drafted, streamed = small.full(body), drafting.full(body), drafting.streamed(body)
+            assert_same(drafted["choices"], plain["choices"])
+            assert_same(streamed["choices"], plain["choices"])
+            assert len(drafted["usage"]["batch_size"]) == len(plain["usage"]["batch_size"])
+        stats = _stats(drafting)
+    assert stats.draft_tokens >= stats.accepted_tokens > 0

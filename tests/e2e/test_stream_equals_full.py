@@ -1,11 +1,11 @@
 """The same request, streamed and not, through HTTP: same text, calls, log-probabilities, counts and reasons."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from .bodies import ALL, Json
+from .fold import assert_same
 from .servers import Server
 
 
@@ -24,22 +24,6 @@ def _without_call_ids(choice: Json) -> Json:
     return {**choice, "message": {**message, "tool_calls": calls}}
 
 
-def _assert_same(one: Any, other: Any) -> None:
-    """Equal, numbers that are not whole up to rounding."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        assert list(one) == list(other)
-        for key in one:
-            _assert_same(one[key], other[key])
-    elif isinstance(one, list) and isinstance(other, list):
-        assert len(one) == len(other)
-        for left, right in zip(one, other, strict=True):
-            _assert_same(left, right)
-    elif isinstance(one, float):
-        assert one == pytest.approx(other, abs=1e-3)
-    else:
-        assert one == other
-
-
 def _sequences(body: Json) -> int:
     return body.get("n") or 1
 
@@ -48,7 +32,7 @@ def _sequences(body: Json) -> int:
 def test_stream_equals_full(server: Server, name: str) -> None:
     body = ALL[name]
     full, streamed = server.full(body), server.streamed(body)
-    _assert_same(_comparable(streamed), _comparable(full))
+    assert_same(_comparable(streamed), _comparable(full))
     assert len(full["choices"]) == _sequences(body)
     _check_counts(full, body)
 
@@ -72,7 +56,7 @@ def _check_counts(full: Json, body: Json) -> None:
 def test_a_seed_repeats_itself_and_sequences_differ(server: Server) -> None:
     body = ALL["five"]
     first, second = server.full(body), server.full(body)
-    _assert_same(_comparable(first), _comparable(second))
+    assert_same(_comparable(first), _comparable(second))
     assert len({choice["message"]["content"] for choice in first["choices"]}) > 1
 
 
@@ -89,4 +73,4 @@ def test_what_else_runs_changes_no_answer(server: Server) -> None:
     alone = [_comparable(server.full(ALL[name])) for name in names]
     with ThreadPoolExecutor(len(names)) as threads:
         together = list(threads.map(lambda name: _comparable(server.streamed(ALL[name])), names))
-    _assert_same(together, alone)
+    assert_same(together, alone)
