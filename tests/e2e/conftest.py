@@ -18,7 +18,7 @@ CALLS = (
 )
 
 
-TINY_QWEN2 = Path(__file__).parents[1] / "data" / "goldens" / "qwen2" / "model"
+GOLDENS = Path(__file__).parents[1] / "data" / "goldens"
 
 
 def _script(tokens_per_step: int) -> list[Answer]:
@@ -35,7 +35,9 @@ def _script(tokens_per_step: int) -> list[Answer]:
 
 
 @contextmanager
-def native(prepared_dir: Path, *, cache_bytes: int = 64 * 1024 * 1024, **values: Any) -> Iterator[Server]:
+def native(
+    prepared_dir: Path, *, path: Path = GOLDENS / "qwen2" / "model", cache_bytes: int = 64 * 1024 * 1024, **values: Any
+) -> Iterator[Server]:
     """The embedded engine with a tiny random model, in its exact mode."""
     engine = EngineSettings(
         precision=Precision.F32,
@@ -43,7 +45,7 @@ def native(prepared_dir: Path, *, cache_bytes: int = 64 * 1024 * 1024, **values:
         prepared_dir=prepared_dir,
         cache_bytes=cache_bytes,
     )
-    with running(settings(engine, path=TINY_QWEN2, **values)) as up:
+    with running(settings(engine, path=path, **values)) as up:
         yield up
 
 
