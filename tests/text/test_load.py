@@ -150,6 +150,8 @@ def tiny(path: Path, **pairs: object) -> Tokenizer:
         ({"ggml__merges": ["ab"]}, "merges is not usable"),
         ({"ggml__token_type": [1, 1]}, "differ in number"),
         ({"ggml__tokens": []}, "tokens is missing"),
+        ({"ggml__tokens": [1, 2, 3, 4]}, "tokens is not a list of str"),
+        ({"ggml__token_type": "x"}, "token_type is not a list of int"),
     ],
 )
 def test_unusable_gguf_vocabularies(tmp_path: Path, pairs: dict[str, object], reason: str) -> None:

@@ -122,5 +122,7 @@ def _bytes_table(backend: tokenizers.Tokenizer, spelling: Spelling) -> list[byte
     for token_id, token in backend.get_added_tokens_decoder().items():
         # Sentencepiece vocabularies also add runs of spaces, spelled like the others.
         is_spelled = spelling is Spelling.METASPACE and not token.special
-        table[token_id] = piece_bytes(token.content, spelling) if is_spelled else token.content.encode("utf-8", "replace")
+        table[token_id] = (
+            piece_bytes(token.content, spelling) if is_spelled else token.content.encode("utf-8", "replace")
+        )
     return table

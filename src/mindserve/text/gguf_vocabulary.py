@@ -4,7 +4,7 @@ pieces)."""
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import tokenizers
 from tokenizers import decoders, models, normalizers
@@ -24,6 +24,7 @@ from mindserve.text.sentencepiece import (
 )
 from mindserve.text.spelling import Spelling
 
+_Item = TypeVar("_Item", str, int, float)
 _log = logging.getLogger(__name__)
 _SPECIAL_NAMES: Final = {
     "bos_token": "bos_token_id",
@@ -68,22 +69,23 @@ class _Metadata:
         value = self._pairs.get(f"tokenizer.{key}")
         return value if isinstance(value, int) else None
 
-    def items(self, key: str) -> list[object]:
-        value = self._pairs.get(f"tokenizer.{key}")
-        return list(value) if isinstance(value, list) else []  # pyright: ignore[reportUnknownArgumentType]
+    def items(self, key: str, kind: type[_Item]) -> list[_Item]:
+        """A list, empty where the key is missing. Raises ModelLoadError when its elements are of another kind."""
+        found = self._pairs.get(f"tokenizer.{key}", [])
+        items = cast("list[object]", found) if isinstance(found, list) else [found]
+        if not all(isinstance(item, kind) for item in items):
+            raise ModelLoadError(f"{self.file_name}: tokenizer.{key} is not a list of {kind.__name__}")
+        return cast("list[_Item]", items)
 
     def pieces(self) -> list[Piece]:
-        texts = [str(text) for text in self.items("ggml.tokens")]
+        texts = self.items("ggml.tokens", str)
         if not texts:
             raise ModelLoadError(f"{self.file_name}: tokenizer.ggml.tokens is missing")
-        kinds = self.items("ggml.token_type") or [PieceKind.NORMAL] * len(texts)
-        scores = self.items("ggml.scores") or [0.0] * len(texts)
+        kinds = self.items("ggml.token_type", int) or [int(PieceKind.NORMAL)] * len(texts)
+        scores = self.items("ggml.scores", float) or [0.0] * len(texts)
         if not len(texts) == len(kinds) == len(scores):
             raise ModelLoadError(f"{self.file_name}: tokens, scores and token types differ in number")
-        return [
-            Piece(text=text, score=float(str(score)), kind=int(str(kind)))
-            for text, score, kind in zip(texts, scores, kinds, strict=True)
-        ]
+        return list(map(Piece, texts, scores, kinds))
 
     def traits(self, pieces: list[Piece], spelling: Spelling, *, adds_bos: bool) -> Traits:
         ids = {name: self.number(f"ggml.{key}") for name, key in _SPECIAL_NAMES.items()}
@@ -98,7 +100,7 @@ class _Metadata:
 
     def templates(self) -> str | dict[str, str] | None:
         default = self.text("chat_template")
-        named = {str(n): self.text(f"chat_template.{n}") for n in self.items("chat_templates")}
+        named = {name: self.text(f"chat_template.{name}") for name in self.items("chat_templates", str)}
         found = {name: source for name, source in named.items() if source is not None}
         if not found:
             return default
@@ -117,9 +119,9 @@ def _byte_level(metadata: _Metadata) -> FastTokenizer:
 
 
 def _merging_model(metadata: _Metadata, pieces: list[Piece], before: PreTokenizer) -> models.BPE:
-    merges = [tuple(str(merge).split(" ", 1)) for merge in metadata.items("ggml.merges")]
+    merges = metadata.items("ggml.merges", str)
     try:
-        pairs = [(left, right) for left, right in merges]
+        pairs = [(left, right) for left, right in (merge.split(" ", 1) for merge in merges)]
         return models.BPE(vocab=vocabulary(pieces), merges=pairs, ignore_merges=before.ignores_merges)
     except Exception as error:  # the library raises bare Exception
         raise ModelLoadError(f"{metadata.file_name}: tokenizer.ggml.merges is not usable: {error}") from error

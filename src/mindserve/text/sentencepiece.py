@@ -7,7 +7,7 @@ same result comes from merge rules: every way to cut a piece into two pieces, be
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers
@@ -33,9 +33,8 @@ _IN_MODEL: Final = frozenset({PieceKind.NORMAL, PieceKind.UNKNOWN, PieceKind.BYT
 _SPECIAL: Final = frozenset({PieceKind.UNKNOWN, PieceKind.CONTROL})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """One vocabulary entry; its id is its place."""
+class Piece(NamedTuple):
+    """One vocabulary entry; its id is its place. A tuple because there are hundreds of thousands."""
 
     text: str
     score: float = 0.0
