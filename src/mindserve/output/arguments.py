@@ -3,11 +3,12 @@
 import ast
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from mindserve.output.formats.base import Arguments, JsonArguments, JsonCall, ToolFormat
 from mindserve.output.matcher import Fields, Parameter, load_json
 from mindserve.output.plan import ToolPlan
+from mindserve.output.schemas import properties_of, type_of
 
 
 class ParsedCall(NamedTuple):
@@ -38,8 +39,10 @@ def _read(format_: ToolFormat, fields: Fields, tools: ToolPlan) -> tuple[str, st
         case Arguments.PYTHON_CALL:
             return fields.name or "", _dump(fields.keywords)
         case Arguments.PARAMETERS:
-            types = _types(tools.parameters.get(fields.name or "") or {})
-            return fields.name or "", _dump({item.key: _cast(item, types.get(item.key)) for item in fields.parameters})
+            properties = properties_of(tools.parameters.get(fields.name or "") or {})
+            return fields.name or "", _dump(
+                {item.key: _cast(item, type_of(properties.get(item.key))) for item in fields.parameters}
+            )
 
 
 def _from_json_call(call: Mapping[str, Any], keys: JsonCall) -> tuple[str, str]:
@@ -63,24 +66,10 @@ def _dump(value: Any) -> str:
     return text
 
 
-def _types(schema: Mapping[str, Any]) -> dict[str, str | None]:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return {}
-    return {key: _type(value) for key, value in cast("Mapping[str, Any]", properties).items()}
-
-
-def _type(schema: Any) -> str | None:
-    """The schema's one type, or of several the first that is not null."""
-    named: Any = cast("Mapping[str, Any]", schema).get("type") if isinstance(schema, Mapping) else None
-    several = cast("list[Any]", named) if isinstance(named, list) else [named]
-    return next((item for item in several if isinstance(item, str) and item != "null"), None)
-
-
 def _cast(parameter: Parameter, type_: str | None) -> Any:
     """The value in the schema's type; as text where it does not fit it."""
     text = parameter.value
-    if parameter.is_string is None and text.lower() == "null":
+    if parameter.is_string is not True and text.lower() == "null":
         return None
     if type_ is None and parameter.is_string is False:
         type_ = "object"

@@ -5,6 +5,7 @@ carry a field become a name and arguments (`Arguments`). `output.matcher` runs t
 `output.grammar` turns the same parts into the grammar that makes a model write them.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -154,21 +155,38 @@ class ToolFormat:
 
 def markers_of(reasoning: ReasoningFormat | None, tools: ToolFormat | None) -> frozenset[str]:
     """Every fixed text of the formats: special tokens among them are read by the parsers, whatever is skipped."""
+    ends = {end for start in (tools.starts if tools else ()) for end in _value_ends(start.parts)}
+    return _fixed(reasoning, tools) | ends
+
+
+def tags_of(reasoning: ReasoningFormat | None, tools: ToolFormat | None) -> frozenset[str]:
+    """The whole tags among them, apart from those that end bare text."""
+    return frozenset(text for text in _fixed(reasoning, tools) if _TAG.fullmatch(text))
+
+
+_TAG = re.compile(r"<[^<>]{3,}>")
+
+
+def _fixed(reasoning: ReasoningFormat | None, tools: ToolFormat | None) -> frozenset[str]:
     found: set[str] = {reasoning.opening, reasoning.closing} if reasoning else set()
     for start in tools.starts if tools else ():
-        found.add(start.marker)
-        found.update(_literals(start.parts))
+        found |= {start.marker, *_literals(start.parts)}
+    if tools:
+        found.add(tools.closing)
     return frozenset(text.strip() for text in found) - {""}
 
 
 def _literals(parts: tuple[Part, ...]) -> Iterator[str]:
     for part in parts:
-        match part:
-            case Literal(text):
-                yield text
-            case Key(end) | Value(end):
-                yield end
-            case Maybe(inner) | Many(inner):
-                yield from _literals(inner)
-            case _:
-                pass
+        if isinstance(part, Literal):
+            yield part.text
+        elif isinstance(part, Maybe | Many):
+            yield from _literals(part.parts)
+
+
+def _value_ends(parts: tuple[Part, ...]) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, Value):
+            yield part.end
+        elif isinstance(part, Maybe | Many):
+            yield from _value_ends(part.parts)

@@ -4,7 +4,7 @@ from mindserve.output.formats.base import CallStart, End, Json, JsonArguments, L
 
 GLM4 = ToolFormat(
     name="glm4",
-    starts=(CallStart(parts=(Space("\n"), Name(), Literal("\n"), Json(), Space(), End())),),
+    starts=(CallStart(parts=(Space(), Name(), Literal("\n"), Json(), Space(), End())),),
     arguments=JsonArguments(),
     further_start=None,
     max_calls=1,

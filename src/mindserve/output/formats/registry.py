@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mindserve.output.formats.base import ReasoningFormat, ToolFormat
+from mindserve.output.formats.base import ReasoningFormat, ToolFormat, tags_of
 from mindserve.output.formats.chatglm3 import CHATGLM3
 from mindserve.output.formats.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
 from mindserve.output.formats.deepseek_v32 import DEEPSEEK_V32
@@ -80,3 +80,8 @@ def deduce_reasoning(chat_template: str | None, model_type: str) -> ReasoningFor
     if THINK_TAGS.closing in (chat_template or "") or model_type.startswith("qwen3"):
         return THINK_TAGS
     return None
+
+
+def all_tags() -> frozenset[str]:
+    """The tags around thoughts and calls for which vocabularies may have tokens."""
+    return frozenset[str]().union(*(tags_of(THINK_TAGS, format_) for format_ in TOOL_FORMATS.values()))
