@@ -44,7 +44,8 @@ def in_graph(matrix: Quantised) -> tuple[NDArray[np.float32], NDArray[np.float32
     types = {
         str(node.get_output_element_type(0).to_string())
         for node in compiled.get_runtime_model().get_ops()
-        if node.get_rt_info()["layerType"].astype(str) == "Const" and np.prod(node.get_output_shape(0)) == ROWS * COLUMNS
+        if node.get_rt_info()["layerType"].astype(str) == "Const"
+        and np.prod(node.get_output_shape(0)) == ROWS * COLUMNS
     }
     return results[0], results[1].T, types
 

@@ -29,9 +29,12 @@ def exact(tensor: StoredTensor) -> Quantised | None:
     return in_chunks(tensor, lambda part: unpack(part.data.view(np.uint8).reshape(part.shape[0], -1, size)))
 
 
-def has_fractional_zeros(packing: Packing | None) -> bool:
-    """Whether exactness needs zero points between the codes: formats with a minimum per group."""
-    return packing in (Packing.Q4_1, Packing.Q5_1, Packing.Q4_K, Packing.Q5_K)
+def suits_integer_kernels(packing: Packing | None) -> bool:
+    """Whether activations can be quantised against the exact blocks: whole zero points, groups of 32.
+
+    The others (a minimum per group means a fractional zero point) run on float kernels, half as fast.
+    """
+    return packing in (Packing.Q8_0, Packing.Q4_0, Packing.Q5_0)
 
 
 def _q8_0(blocks: Bytes) -> Quantised:

@@ -86,7 +86,7 @@ def _read(entry: Path) -> StatefulModel | None:
     if not entry.is_dir():
         return None
     try:
-        manifest = msgspec.json.decode((entry / MANIFEST).read_bytes(), type=Manifest)
+        manifest = _read_manifest(entry)
         if manifest.digests != {name: _digest(entry / name) for name in GRAPH_FILES}:
             raise ValueError("its digests differ")
         graph = ov.Core().read_model(entry / GRAPH_FILES[0])  # pyright: ignore[reportUnknownMemberType]
@@ -102,17 +102,17 @@ def _store(model: StatefulModel, entry: Path, *, label: str) -> bool:
     """Write beside, then rename. False where the disk does not allow it."""
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        _remove_old(entry.parent, label)
+        _remove_old(entry, label)
         if shutil.disk_usage(entry.parent).free < _graph_bytes(model.graph) + MIN_FREE_BYTES:
             log.warning("not enough free space in %s to store the prepared model", entry.parent)
             return False
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=entry.parent) as name:
             _write(model, Path(name) / "entry", label)
             _rename(Path(name) / "entry", entry)
+        _bound(entry)
     except (OSError, RuntimeError) as error:
         log.warning("the prepared model could not be stored: %s", str(error)[:200])
         return False
-    _bound(entry.parent, keep=entry)
     return True
 
 
@@ -122,10 +122,19 @@ def _write(model: StatefulModel, directory: Path, label: str) -> None:
     ov.save_model(model.graph, directory / GRAPH_FILES[0], compress_to_fp16=False)
     digests = {name: _digest(directory / name) for name in GRAPH_FILES}
     manifest = Manifest(model=label, digests=digests, config=model.config, windows=model.windows)
+    content = msgspec.json.encode(manifest)
     with open(directory / MANIFEST, "wb") as file:
-        file.write(msgspec.json.encode(manifest))
+        file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _read_manifest(entry: Path) -> Manifest:
+    """Its first line is the digest of the rest. Raises OSError, ValueError or MsgspecError."""
+    digest, _, content = (entry / MANIFEST).read_bytes().partition(b"\n")
+    if hashlib.sha256(content).hexdigest().encode() != digest:
+        raise ValueError("its manifest is damaged")
+    return msgspec.json.decode(content, type=Manifest)
 
 
 def _rename(source: Path, entry: Path) -> None:
@@ -147,30 +156,29 @@ def _graph_bytes(graph: ov.Model) -> int:
     return sum(node.get_output_tensor(0).size for node in constants)
 
 
-def _remove_old(cache_dir: Path, label: str) -> None:
+def _remove_old(entry: Path, label: str) -> None:
     """Other versions of the same model, and what crashes left behind."""
-    for entry in cache_dir.glob(f"{PREFIX}*"):
-        if _label(entry) == label:
-            shutil.rmtree(entry, ignore_errors=True)
-    for unfinished in cache_dir.glob(f"{UNFINISHED}*"):
+    for other in entry.parent.glob(f"{PREFIX}*"):
+        if other != entry and _label(other) == label:
+            shutil.rmtree(other, ignore_errors=True)
+    for unfinished in entry.parent.glob(f"{UNFINISHED}*"):
         if time.time() - unfinished.stat().st_mtime > STALE_S:
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _label(entry: Path) -> str | None:
     try:
-        return msgspec.json.decode((entry / MANIFEST).read_bytes(), type=Manifest).model
-    except (OSError, msgspec.MsgspecError):
+        return _read_manifest(entry).model
+    except (OSError, ValueError, msgspec.MsgspecError):
         return None
 
 
-def _bound(cache_dir: Path, *, keep: Path) -> None:
+def _bound(newest: Path) -> None:
     """Least recently used first (a use touches the directory)."""
-    entries = sorted(
-        (each for each in cache_dir.glob(f"{PREFIX}*") if each != keep), key=lambda each: each.stat().st_mtime
-    )
-    total = _size(keep) + sum(_size(each) for each in entries)
-    for each in entries:
+    others = [each for each in newest.parent.glob(f"{PREFIX}*") if each != newest]
+    others.sort(key=lambda each: each.stat().st_mtime)
+    total = _size(newest) + sum(_size(each) for each in others)
+    for each in others:
         if total <= MAX_BYTES:
             return
         total -= _size(each)

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
+from gguf import GGMLQuantizationType as Packing
 from numpy.typing import NDArray
 
 from mindserve.engine.native.models import blocks, ops, quantised
 from mindserve.engine.native.models.checkpoint import Checkpoint
 from mindserve.engine.native.models.ops import Value
+from mindserve.engine.native.models.quantised import Quantised
 from mindserve.engine.native.models.stored import StoredTensor, join, stack
 from mindserve.errors import ModelLoadError
 from mindserve.settings.values import Precision
@@ -76,11 +78,18 @@ class Weights:
         return ops.dequantised(_quantise(stored, precision, is_vocabulary=is_vocabulary))
 
 
-def _quantise(stored: StoredTensor, precision: Precision, *, is_vocabulary: bool) -> quantised.Quantised:
-    if precision in (Precision.AUTO, Precision.INT4):
-        kept = blocks.exact(stored)
-        if kept is not None and (precision is Precision.AUTO or kept.bits == 4):
-            return kept
+FOUR_BIT_BLOCKS = (Packing.Q4_0, Packing.Q4_1, Packing.Q4_K)
+"""Never rounded to 4 bits a second time: that would cost as much accuracy as the first time."""
+
+
+def _quantise(stored: StoredTensor, precision: Precision, *, is_vocabulary: bool) -> Quantised:
+    """AUTO: a file's own blocks where integer kernels take them, else int8, which loses almost nothing."""
+    keeps_blocks = (precision is Precision.AUTO and blocks.suits_integer_kernels(stored.packing)) or (
+        precision is Precision.INT4 and stored.packing in FOUR_BIT_BLOCKS
+    )
+    kept = blocks.exact(stored) if keeps_blocks else None
+    if kept is not None:
+        return kept
     fits_groups = stored.shape[-1] % quantised.GROUP == 0
     if precision is Precision.INT4 and fits_groups and not is_vocabulary:
         return quantised.by_group_int4(stored)

@@ -1,11 +1,12 @@
 """Which `model_type` is which family."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from mindserve.engine.native.models.config import ModelConfig
 from mindserve.engine.native.models.families import glm, llama, mistral, qwen
 from mindserve.engine.native.models.fields import Fields
-from mindserve.engine.native.models.spec import DecoderSpec
+from mindserve.engine.native.models.spec import Activation, DecoderSpec
 from mindserve.errors import ModelLoadError
 
 FAMILIES: dict[str, Callable[[ModelConfig, Fields], DecoderSpec]] = {
@@ -29,4 +30,12 @@ def describe(config: ModelConfig, fields: Fields) -> DecoderSpec:
             f"{fields.source}: model_type {config.model_type[:40]} is not supported (supported: {known})",
             param="model_type",
         )
-    return family(config, fields)
+    return replace(family(config, fields), activation=_activation(fields))
+
+
+def _activation(fields: Fields) -> Activation:
+    key = "hidden_activation" if "hidden_activation" in fields else "hidden_act"
+    name = fields.text(key, Activation.SILU)
+    if name not in set(Activation):
+        raise fields.wrong(key, "one of " + ", ".join(Activation))
+    return Activation(name)
