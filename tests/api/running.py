@@ -178,7 +178,8 @@ def running(
             yield server
         finally:
             server.browser.close()
-            server.loop.call_soon_threadsafe(server.lifecycle.request_stop, 0.0)
+            with contextlib.suppress(RuntimeError):  # a test may have stopped it already
+                server.loop.call_soon_threadsafe(server.lifecycle.request_stop, 0.0)
             thread.join(20)
             assert not thread.is_alive(), "the server did not stop"
             server.stopped.result(0)

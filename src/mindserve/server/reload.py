@@ -13,14 +13,14 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 2.0
 
 
-async def watch_mode(state: ServerState, *, interval_s: float = INTERVAL_S) -> None:
+async def watch_mode(state: ServerState) -> None:
     """Look at the file every few seconds, for ever. A file that cannot be read changes nothing."""
     file = state.settings.server.config_file
     if file is None:
         return
     seen = await asyncio.to_thread(_stamp, file)
     while True:
-        await asyncio.sleep(interval_s)
+        await asyncio.sleep(INTERVAL_S)
         stamp = await asyncio.to_thread(_stamp, file)
         if stamp != seen:
             seen = stamp
