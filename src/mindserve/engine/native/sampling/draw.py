@@ -103,7 +103,8 @@ def draw(ranking: Ranking, wishes: Wishes) -> Draw:
         is_exact &= ranking.is_complete | (ranking.known >= wishes.shown)
         is_decided &= is_exact | (wishes.shown < 0)
     survivors = np.minimum(kept_low, ranking.known)
-    return Draw(index=index, is_decided=is_decided, weights=seen.weights, mass=low, survivors=survivors)
+    mass = (low + high) / 2
+    return Draw(index=index, is_decided=is_decided, weights=seen.weights, mass=mass, survivors=survivors)
 
 
 def _weigh(ranking: Ranking, wishes: Wishes) -> Seen:
