@@ -1,11 +1,13 @@
 """A service over the scripted engine, with a prompt builder that takes the last message as the prompt."""
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mindserve.chat.messages import media_parts
 from mindserve.chat.prompt import Prompt, PromptBuilder
 from mindserve.contract.request import ChatRequest, Message
 from mindserve.engine.scripted import Answer, Script, ScriptedEngine
@@ -18,6 +20,8 @@ from mindserve.text.bytes_tokenizer import ByteTokenizer
 
 TOKENIZER = ByteTokenizer(markers=("<think>", "</think>"))
 END = 258
+MAY_FETCH = threading.Event()
+"""Prompts with media wait for it, as for a slow download."""
 
 
 class PlainPrompts(PromptBuilder):
@@ -27,6 +31,9 @@ class PlainPrompts(PromptBuilder):
         self._plan_of_all = plan
 
     def build(self, request: ChatRequest) -> Prompt:
+        if media_parts(request.messages):
+            assert MAY_FETCH.wait(20)
+            return Prompt(token_ids=[1], text="", plan=OutputPlan())
         text = request.messages[-1].content
         assert isinstance(text, str)
         if "refuse" in text:

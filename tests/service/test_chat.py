@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mindserve.contract.request import Message
+from mindserve.contract.request import MediaPart, Message, PartKind
 from mindserve.engine.scripted import Answer
 from mindserve.errors import (
     DuplicateRequest,
@@ -19,7 +19,7 @@ from mindserve.errors import (
 from mindserve.service import Outcome
 from mindserve.settings.values import Limits
 
-from .house import House, ends, house, said
+from .house import MAY_FETCH, House, ends, house, said
 
 
 def _assert_nothing_left(at: House) -> None:
@@ -77,6 +77,20 @@ async def test_a_running_id_is_refused_and_free_again_afterwards() -> None:
         stream.close()
         (await at.open(request_id="same")).close()
         _assert_nothing_left(at)
+
+
+async def test_slow_downloads_hold_up_no_plain_prompt() -> None:
+    picture = Message(role="user", content=(MediaPart(kind=PartKind.IMAGE_URL, source="slow"),))
+    async with house(Answer(text="x")) as at:
+        slow = [asyncio.create_task(at.open(request_id=str(i), messages=(picture,))) for i in range(8)]
+        await _settle()
+        plain = await at.open(request_id="plain")
+        assert said([event async for step in plain for event in step]) == "x"
+        assert not any(task.done() for task in slow)
+        MAY_FETCH.set()
+        for stream in await asyncio.gather(*slow):
+            assert said([event async for step in stream for event in step]) == "x"
+        MAY_FETCH.clear()
 
 
 async def test_requests_beyond_the_limits_wait_in_order_or_are_turned_away() -> None:

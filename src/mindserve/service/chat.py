@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from mindserve.chat.messages import media_parts
 from mindserve.chat.prompt import Prompt, PromptBuilder
 from mindserve.contract.request import ChatRequest
 from mindserve.engine.base import Engine, GenerateRequest
@@ -41,7 +42,10 @@ class ChatService:
         self._limits = PromptLimits.of(settings.model, engine.info)
         self._adapters = {adapter.name for adapter in settings.model.adapters}
         self._admission = Admission(settings.server.limits.max_link_num)
-        self._threads = ThreadPoolExecutor(settings.server.tokenizer_threads, thread_name_prefix="prompt")
+        threads = settings.server.tokenizer_threads
+        self._text_threads = ThreadPoolExecutor(threads, thread_name_prefix="prompt")
+        self._media_threads = ThreadPoolExecutor(threads, thread_name_prefix="media")
+        """Apart, so that slow downloads hold up no plain prompt."""
         self._requests: dict[str, ChatStream | None] = {}
         """By request id, from arrival to close; None until the engine has it."""
         self._stopped_early: set[str] = set()
@@ -119,7 +123,8 @@ class ChatService:
         except TimeoutError:
             for request_id in list(self._requests):
                 self.stop(request_id)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._text_threads, self._media_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def _open_in_time(self, request: ChatRequest, timeline: RequestTimeline) -> ChatStream:
         limits = self._settings.server.limits
@@ -141,7 +146,8 @@ class ChatService:
             raise
 
     async def _build(self, request: ChatRequest) -> Prompt:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._prompts.build, request)
+        threads = self._media_threads if media_parts(request.messages) else self._text_threads
+        return await asyncio.get_running_loop().run_in_executor(threads, self._prompts.build, request)
 
     def _submit(
         self, request: ChatRequest, prompt: Prompt, *, timeline: RequestTimeline, deadline: float
