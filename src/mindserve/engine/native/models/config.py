@@ -103,6 +103,7 @@ def _rope_scaling(config: Fields, max_position: int) -> RopeScaling:
     if fields is None:
         return RopeScaling()
     name = fields.text("rope_type", fields.text("type", "default"))
+    name = RopeKind.LONGROPE if name == "su" else name
     if name not in set(RopeKind):
         raise fields.wrong("rope_type", "one of " + ", ".join(RopeKind))
     original = config.positive("original_max_position_embeddings", max_position)

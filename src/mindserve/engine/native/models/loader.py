@@ -9,7 +9,7 @@ import openvino as ov
 from mindserve.engine.native.models.checkpoint import Checkpoint, model_files
 from mindserve.engine.native.models.config import ModelConfig, read_config
 from mindserve.engine.native.models.decoder import build_decoder
-from mindserve.engine.native.models.families.registry import describe
+from mindserve.engine.native.models.families.registry import describe, family_of, usual_keys
 from mindserve.engine.native.models.gguf_checkpoint import GgufCheckpoint
 from mindserve.engine.native.models.paged import to_paged
 from mindserve.engine.native.models.safetensors_checkpoint import SafetensorsCheckpoint
@@ -51,14 +51,16 @@ def build_model(path: Path, precision: Precision, *, progress: Progress) -> Stat
     """Read, compress and build, without the paged transformation. Raises ModelLoadError."""
     progress("reading", 0.0)
     checkpoint = open_checkpoint(path)
-    config = read_config(checkpoint.config, checkpoint.generation)
-    spec = describe(config, checkpoint.config)
+    family = family_of(checkpoint.config)
+    fields = usual_keys(checkpoint.config, family)
+    spec = describe(family, read_config(fields, checkpoint.generation), fields)
+    weights = Weights(checkpoint, precision, family.tensor_names)
 
     def on_layer(index: int) -> None:
-        progress("building", (index + 1) / config.num_layers)
+        progress("building", (index + 1) / spec.config.num_layers)
 
-    graph = build_decoder(spec, Weights(checkpoint, precision), on_layer)
-    return StatefulModel(graph=graph, config=config, windows=spec.windows)
+    graph = build_decoder(spec, weights, on_layer)
+    return StatefulModel(graph=graph, config=spec.config, windows=spec.windows)
 
 
 def paged_model(model: StatefulModel) -> LoadedModel:

@@ -1,10 +1,11 @@
 """The decoder that all text families are instances of: a family's file fills in a `DecoderSpec`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mindserve.engine.native.models.config import ModelConfig
+from mindserve.engine.native.models.fields import Fields
 
 
 class Activation(StrEnum):
@@ -57,5 +58,14 @@ class DecoderSpec:
     windows: tuple[int | None, ...] = ()
     """Sliding window of each layer; (): none has one."""
     experts: Experts | None = None
-    names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Parts of tensor names as this code has them -> as the checkpoint has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What a `model_type` means: how its graph is described, and where its files use words of their own."""
+
+    describe: Callable[[ModelConfig, Fields], DecoderSpec]
+    config_keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Usual keys of config.json -> the family's."""
+    tensor_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Parts of the usual tensor names -> the family's."""

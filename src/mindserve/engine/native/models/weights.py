@@ -1,6 +1,6 @@
 """Weights as graph values: read, checked, joined and compressed as the precision says."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from gguf import GGMLQuantizationType as Packing
@@ -23,12 +23,14 @@ RowOrder = NDArray[np.int64] | None
 class Weights:
     """Everything a graph takes from a checkpoint passes here once."""
 
-    def __init__(self, checkpoint: Checkpoint, precision: Precision) -> None:
+    def __init__(self, checkpoint: Checkpoint, precision: Precision, names: Mapping[str, str]) -> None:
         self._checkpoint = checkpoint
         self._precision = precision
+        self._names = names
+        """Parts of tensor names: as asked for -> as the checkpoint has them."""
 
     def __contains__(self, name: str) -> bool:
-        return name in self._checkpoint
+        return self._own_name(name) in self._checkpoint
 
     def vector(self, name: str, size: int, *, offset: float = 0.0) -> Value:
         """A norm's weight, in f32."""
@@ -58,11 +60,17 @@ class Weights:
 
     def experts(self, prefixes: Sequence[str], name: str, rows: int, columns: int) -> Value:
         """`[experts, rows, columns]`, from one stacked tensor (`name`) or from one per expert (`prefixes`)."""
-        if name in self._checkpoint:
+        if name in self:
             return self._compressed(self._read(name, (len(prefixes), rows, columns)))
         return self._compressed(stack([self._read(prefix, (rows, columns)) for prefix in prefixes]))
 
+    def _own_name(self, name: str) -> str:
+        for asked, own in self._names.items():
+            name = name.replace(asked, own)
+        return name
+
     def _read(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
+        name = self._own_name(name)
         stored = self._checkpoint.tensor(name)
         if stored.shape != shape:
             source = self._checkpoint.source_of(name)

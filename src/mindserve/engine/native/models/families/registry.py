@@ -1,36 +1,45 @@
 """Which `model_type` is which family."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from mindserve.engine.native.models.config import ModelConfig
-from mindserve.engine.native.models.families import glm, llama, mistral, qwen
+from mindserve.engine.native.models.families import chatglm, glm, llama, mistral, phi3, qwen
 from mindserve.engine.native.models.fields import Fields
-from mindserve.engine.native.models.spec import Activation, DecoderSpec
+from mindserve.engine.native.models.spec import Activation, DecoderSpec, Family
 from mindserve.errors import ModelLoadError
 
-FAMILIES: dict[str, Callable[[ModelConfig, Fields], DecoderSpec]] = {
-    "llama": llama.describe,
-    "mistral": mistral.describe,
-    "qwen2": qwen.describe_qwen2,
-    "qwen3": qwen.describe_qwen3,
-    "qwen2_moe": qwen.describe_qwen2_moe,
-    "qwen3_moe": qwen.describe_qwen3_moe,
-    "glm": glm.describe_glm,
-    "glm4": glm.describe_glm4,
+FAMILIES = {
+    "llama": Family(describe=llama.describe),
+    "mistral": Family(describe=mistral.describe),
+    "qwen2": Family(describe=qwen.describe_qwen2),
+    "qwen3": Family(describe=qwen.describe_qwen3),
+    "qwen2_moe": Family(describe=qwen.describe_qwen2_moe),
+    "qwen3_moe": Family(describe=qwen.describe_qwen3_moe),
+    "glm": Family(describe=glm.describe_glm),
+    "glm4": Family(describe=glm.describe_glm4),
+    "chatglm": chatglm.FAMILY,
+    "phi3": Family(describe=phi3.describe),
 }
 
 
-def describe(config: ModelConfig, fields: Fields) -> DecoderSpec:
-    """The spec of a model. Raises ModelLoadError for an unknown `model_type`."""
-    family = FAMILIES.get(config.model_type)
-    if family is None:
+def family_of(fields: Fields) -> Family:
+    """Raises ModelLoadError for an unknown `model_type`."""
+    model_type = fields.text("model_type")
+    if model_type not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
-        raise ModelLoadError(
-            f"{fields.source}: model_type {config.model_type[:40]} is not supported (supported: {known})",
-            param="model_type",
-        )
-    return replace(family(config, fields), activation=_activation(fields))
+        raise ModelLoadError(f"{fields.source}: model_type {model_type[:40]} is not supported (supported: {known})")
+    return FAMILIES[model_type]
+
+
+def usual_keys(fields: Fields, family: Family) -> Fields:
+    """The configuration with the usual keys beside the family's own."""
+    translated = {usual: fields.values[own] for usual, own in family.config_keys.items() if own in fields.values}
+    return Fields(fields.source, {**fields.values, **translated})
+
+
+def describe(family: Family, config: ModelConfig, fields: Fields) -> DecoderSpec:
+    """The spec of a model."""
+    return replace(family.describe(config, fields), activation=_activation(fields))
 
 
 def _activation(fields: Fields) -> Activation:

@@ -1,0 +1,146 @@
+"""Families without reference numbers: a reference model rewritten in their layout must compute the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from paged_driver import driver, golden
+from safetensors.numpy import load_file, save_file
+
+from mindserve.engine.native.models.loader import open_checkpoint
+from mindserve.errors import ModelLoadError
+
+Tensors = dict[str, NDArray[Any]]
+
+
+def fused(tensors: Tensors, parts: list[str], target: str) -> None:
+    """Replace matrices of every layer by one, the first part's name giving the others'."""
+    for name in [name for name in tensors if f".{parts[0]}." in name]:
+        names = [name.replace(parts[0], part) for part in parts]
+        tensors[name.replace(parts[0], target)] = np.concatenate([tensors.pop(each) for each in names])
+
+
+def write_model(directory: Path, tensors: Tensors, config: dict[str, Any]) -> Path:
+    directory.mkdir()
+    save_file(tensors, directory / "model.safetensors")
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+def check_last_logits(path: Path, family: str) -> None:
+    reference = golden(family)
+    model = driver(path)
+    for ids, expected in zip(reference.prompts, reference.array("last_logits.npy"), strict=True):
+        assert np.abs(model.step(ids, 0, [len(ids) - 1])[0] - expected).max() < 2e-3
+
+
+def test_phi3_is_llama_with_fused_projections(tmp_path: Path) -> None:
+    source = golden("llama").folder / "model"
+    tensors = load_file(source / "model.safetensors")
+    fused(tensors, ["q_proj", "k_proj", "v_proj"], "qkv_proj")
+    fused(tensors, ["gate_proj", "up_proj"], "gate_up_proj")
+    config = json.loads((source / "config.json").read_text()) | {"model_type": "phi3", "sliding_window": 262144}
+    check_last_logits(write_model(tmp_path / "phi3", tensors, config), "llama")
+
+
+def chatglm_name(name: str) -> str:
+    for glm, chatglm in {
+        "model.embed_tokens": "transformer.embedding.word_embeddings",
+        "model.layers": "transformer.encoder.layers",
+        "model.norm": "transformer.encoder.final_layernorm",
+        "lm_head": "transformer.output_layer",
+        "self_attn.qkv_proj": "self_attention.query_key_value",
+        "self_attn.o_proj": "self_attention.dense",
+        "gate_up_proj": "dense_h_to_4h",
+        "down_proj": "dense_4h_to_h",
+    }.items():
+        name = name.replace(glm, chatglm)
+    return name
+
+
+def test_chatglm_is_glm_under_its_own_names(tmp_path: Path) -> None:
+    source = golden("glm").folder / "model"
+    glm = json.loads((source / "config.json").read_text())
+    tensors = load_file(source / "model.safetensors")
+    fused(tensors, ["q_proj", "k_proj", "v_proj"], "qkv_proj")
+    config = {
+        "model_type": "chatglm",
+        "num_layers": glm["num_hidden_layers"],
+        "hidden_size": glm["hidden_size"],
+        "ffn_hidden_size": glm["intermediate_size"],
+        "num_attention_heads": glm["num_attention_heads"],
+        "multi_query_attention": True,
+        "multi_query_group_num": glm["num_key_value_heads"],
+        "kv_channels": glm["head_dim"],
+        "padded_vocab_size": glm["vocab_size"],
+        "seq_length": 4096,
+        "layernorm_epsilon": glm["rms_norm_eps"],
+        "add_qkv_bias": True,
+        "add_bias_linear": False,
+        "rmsnorm": True,
+        "rope_ratio": 2,
+        "rope_theta": glm["rope_theta"] / 2,
+    }
+    renamed = {chatglm_name(name): tensor for name, tensor in tensors.items()}
+    check_last_logits(write_model(tmp_path / "chatglm", renamed, config), "glm")
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+def test_biases_on_every_projection_are_added(tmp_path: Path, family: str) -> None:
+    """A zero bias changes nothing, a large one much: both tell that it is read."""
+    reference = golden(family)
+    source = reference.folder / "model"
+    tensors = load_file(source / "model.safetensors")
+    config = json.loads((source / "config.json").read_text()) | {"attention_bias": True}
+    weights = [name for name in tensors if ".self_attn." in name and name.endswith("_proj.weight")]
+    zeros = {name.replace(".weight", ".bias"): np.zeros(tensors[name].shape[0], np.float32) for name in weights}
+    path = write_model(tmp_path / "zero", {**tensors, **zeros}, config)
+    check_last_logits(path, family)
+    for name, zero in zeros.items():
+        biased = {**tensors, **zeros, name: zero + 0.5}
+        if "k_proj" in name or ".layers.0." not in name:
+            continue
+        model = driver(write_model(tmp_path / name, biased, config))
+        ids = reference.prompts[0]
+        assert np.abs(model.step(ids, 0, [len(ids) - 1])[0] - reference.array("last_logits.npy")[0]).max() > 0.05
+
+
+def test_the_attention_factor_scales_queries_and_keys(tmp_path: Path) -> None:
+    """Scaling cos and sin by a is scaling q and k by a: rows of their matrices."""
+    source = golden("llama").folder / "model"
+    tensors = {name: tensor.astype(np.float32) for name, tensor in load_file(source / "model.safetensors").items()}
+    config = json.loads((source / "config.json").read_text())
+    rope = {"rope_type": "yarn", "factor": 1.0, "attention_factor": 1.3, "original_max_position_embeddings": 4096}
+    stretched = driver(write_model(tmp_path / "yarn", tensors, config | {"rope_scaling": rope}))
+    scaled = {n: t * 1.3 if "q_proj" in n or "k_proj" in n else t for n, t in tensors.items()}
+    plain = driver(write_model(tmp_path / "plain", scaled, config))
+    ids = golden("llama").prompts[0]
+    logits = stretched.step(ids, 0, [len(ids) - 1])
+    assert np.abs(logits - plain.step(ids, 0, [len(ids) - 1])).max() < 1e-4
+    assert np.abs(logits[0] - golden("llama").array("last_logits.npy")[0]).max() > 0.01
+
+
+def test_experts_may_come_in_one_stacked_tensor_or_one_by_one() -> None:
+    """Both layouts meet the reference numbers (`test_goldens`); this is that the two files do differ in it."""
+    folder = golden("qwen3-moe").folder
+    assert "model.layers.0.mlp.experts.0.gate_proj.weight" in open_checkpoint(folder / "model")
+    assert "model.layers.0.mlp.experts.gate_proj.weight" in open_checkpoint(folder / "qwen3-moe.q8_0.gguf")
+
+
+def test_some_layers_of_a_mixture_may_be_dense(tmp_path: Path) -> None:
+    """`mlp_only_layers`: with a dense MLP of zeros in one layer the answer changes, and without one nothing loads."""
+    source = golden("qwen3-moe").folder / "model"
+    config = json.loads((source / "config.json").read_text()) | {"mlp_only_layers": [1]}
+    tensors = load_file(source / "model.safetensors")
+    with pytest.raises(ModelLoadError, match=r"tensor model\.layers\.1\.mlp\.gate_proj\.weight is missing"):
+        driver(write_model(tmp_path / "incomplete", tensors, config))
+    hidden, size = config["hidden_size"], config["intermediate_size"]
+    for name, shape in {"gate": (size, hidden), "up": (size, hidden), "down": (hidden, size)}.items():
+        tensors[f"model.layers.1.mlp.{name}_proj.weight"] = np.zeros(shape, np.float32)
+    model = driver(write_model(tmp_path / "mixed", tensors, config))
+    reference = golden("qwen3-moe")
+    ids = reference.prompts[0]
+    assert np.abs(model.step(ids, 0, [len(ids) - 1])[0] - reference.array("last_logits.npy")[0]).max() > 0.01
