@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Protocol
 from bench.client import ChatClient, closed_loop
 from bench.figures import Figures, load_figures
 from bench.prompts import Message, Words
-from bench.servers import RIVALS_PYTHON, Child, Server
+from bench.servers import RIVALS_PYTHON, Child, Server, python_module
 from bench.worker_loop import LoadTask
 
 
@@ -128,7 +127,7 @@ class WorkerContender:
 
 def start_offline(model: Path, *, log: Path) -> WorkerProcess:
     """Our engine without HTTP."""
-    return WorkerProcess([sys.executable, "-m", "bench.offline", str(model)], log=log)
+    return WorkerProcess(python_module("bench.offline", str(model)), log=log)
 
 
 def start_genai(model: Path, *, log: Path) -> WorkerProcess:

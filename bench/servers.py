@@ -87,6 +87,11 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def python_module(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module in this environment."""
+    return [sys.executable, "-m", module, *arguments]
+
+
 def start_mindserve(model: Path, *, log: Path, options: Sequence[str] = ()) -> Server:
     """`mindserve serve` on a free port, ready."""
     port = free_port()
