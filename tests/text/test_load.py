@@ -43,6 +43,30 @@ def test_no_template(tmp_path: Path) -> None:
     assert template_of(directory(tmp_path)) is None
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"chat_template": [{"name": "default"}]},
+        {"chat_template": ["a"]},
+        {"added_tokens_decoder": [1]},
+        {"added_tokens_decoder": {"495": {}}},
+        {"added_tokens_decoder": {"495": "x"}},
+    ],
+)
+def test_configurations_of_an_unexpected_form(tmp_path: Path, config: dict[str, object]) -> None:
+    if "added_tokens_decoder" in config:
+        assert load_tokenizer(GOLDENS / "qwen3" / "model").vocab_size == 495
+    with pytest.raises(ModelLoadError, match="unexpected form"):
+        load_tokenizer(directory(tmp_path, **config))
+
+
+def test_a_template_file_that_is_no_text(tmp_path: Path) -> None:
+    directory(tmp_path)
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(ModelLoadError, match="unexpected form"):
+        load_tokenizer(tmp_path)
+
+
 def test_special_tokens_as_strings_and_objects_and_from_their_own_file(tmp_path: Path) -> None:
     directory(tmp_path, eos_token={"content": "<|im_end|>", "special": True}, bos_token=None, pad_token="<|endoftext|>")
     (tmp_path / "special_tokens_map.json").write_text('{"unk_token": "!", "eos_token": "other"}')

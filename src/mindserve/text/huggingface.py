@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -19,16 +20,21 @@ Json = Mapping[str, Any]
 
 _MAX_JSON_BYTES: Final = 64 * 1024 * 1024
 _SPECIAL_NAMES: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_MODEL_SPECIALS: Final = {"bos_token": "<s>", "eos_token": "</s>"}
+"""What sentencepiece models call them, where the configuration is silent."""
 _TEMPLATE_SWITCHES: Final = ("enable_thinking", "thinking")
 
 
 def load_huggingface_tokenizer(directory: Path) -> FastTokenizer:
     """The tokenizer of a model directory. Raises ModelLoadError."""
     config = _read_json(directory / "tokenizer_config.json")
-    if (directory / "tokenizer.json").is_file():
-        return _from_json(directory, config)
-    if (directory / "tokenizer.model").is_file():
-        return _from_sentencepiece(directory, config)
+    try:
+        if (directory / "tokenizer.json").is_file():
+            return _from_json(directory, config)
+        if (directory / "tokenizer.model").is_file():
+            return _from_sentencepiece(directory, config)
+    except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
+        raise ModelLoadError(f"the tokenizer's files in {directory} have an unexpected form: {error!r}") from error
     raise ModelLoadError(f"{directory} holds neither tokenizer.json nor tokenizer.model")
 
 
@@ -65,8 +71,16 @@ def _add_missing_tokens(backend: tokenizers.Tokenizer, config: Json) -> None:
 def _from_sentencepiece(directory: Path, config: Json) -> FastTokenizer:
     model = read_model(directory / "tokenizer.model")
     pieces = [*model.pieces, *_further_pieces(directory, config, len(model.pieces))]
-    backend = build_backend(pieces, model.normalization, is_unigram=model.is_unigram)
-    return FastTokenizer(backend, _traits(directory, config, Spelling.METASPACE, pieces=pieces))
+    texts = [piece.text for piece in pieces]
+    bare = find_bare_specials(texts)
+    traits = _traits(directory, config, Spelling.METASPACE)
+    traits = replace(
+        traits,
+        special_tokens={**{n: t for n, t in _MODEL_SPECIALS.items() if t in texts}, **traits.special_tokens},
+        adds_bos=bool(config.get("add_bos_token", bare is None)),
+        bare_specials=bare,
+    )
+    return FastTokenizer(build_backend(pieces, model.normalization, is_unigram=model.is_unigram), traits)
 
 
 def _further_pieces(directory: Path, config: Json, start: int) -> list[Piece]:
@@ -89,22 +103,14 @@ def _is_chatglm(directory: Path, config: Json) -> bool:
     )
 
 
-def _traits(directory: Path, config: Json, spelling: Spelling, *, pieces: list[Piece] | None = None) -> Traits:
-    specials = _special_tokens(directory, config)
-    from_model = pieces is not None
-    if pieces is not None:
-        controls = {p.text for p in pieces if p.kind == PieceKind.CONTROL}
-        defaults = {"bos_token": "<s>", "eos_token": "</s>"}
-        specials = {name: text for name, text in defaults.items() if text in controls} | specials
-    bare = find_bare_specials([p.text for p in pieces]) if pieces is not None else None
+def _traits(directory: Path, config: Json, spelling: Spelling) -> Traits:
     return Traits(
         spelling=spelling,
         chat_template=_chat_template(directory, config),
-        special_tokens=specials,
+        special_tokens=_special_tokens(directory, config),
         template_defaults={key: config[key] for key in _TEMPLATE_SWITCHES if isinstance(config.get(key), bool)},
-        adds_bos=bool(config.get("add_bos_token", from_model and bare is None)),
+        adds_bos=bool(config.get("add_bos_token", False)),
         adds_eos=bool(config.get("add_eos_token", False)),
-        bare_specials=bare,
     )
 
 
