@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from mindserve.engine.base import (
     TokenStream,
 )
 from mindserve.engine.native.engine import NativeEngine
+from mindserve.engine.native.scheduler import Scheduler
 from mindserve.errors import InvalidRequest, ModelLoadError, NotReady, PromptTooLong
 from mindserve.settings.values import ModelSettings, Settings
 
@@ -164,20 +166,68 @@ async def test_health_follows_the_steps() -> None:
 
 
 class _BrokenMask:
-    """Fails when it is asked."""
+    """Fails in one of its methods."""
 
-    def allowed(self) -> np.ndarray:
-        raise ValueError("broken")
+    def __init__(self, broken: str) -> None:
+        self._broken = broken
 
-    def advance(self, token_id: int) -> None: ...
+    def allowed(self) -> np.ndarray | None:
+        return self._fail_in("allowed")
+
+    def advance(self, token_id: int) -> None:
+        self._fail_in("advance")
 
     def fork(self) -> "_BrokenMask":
+        self._fail_in("fork")
         return self
 
+    def _fail_in(self, method: str) -> None:
+        if method == self._broken:
+            raise ValueError("broken")
 
-async def test_a_mask_that_fails_ends_its_own_request() -> None:
+
+@pytest.mark.parametrize(("method", "tokens"), [("allowed", 0), ("advance", 1), ("fork", 0)])
+@pytest.mark.parametrize("is_search", [False, True])
+async def test_a_mask_that_fails_ends_its_own_request(method: str, tokens: int, is_search: bool) -> None:
     async with running() as engine:
-        bad = engine.submit(GenerateRequest(request_id="r", prompt_token_ids=[1, 2], mask=_BrokenMask()))
+        mask = _BrokenMask(method)
+        bad = engine.submit(
+            GenerateRequest(request_id="r", prompt_token_ids=[1, 2], mask=mask, n=2, use_beam_search=is_search)
+        )
         good = engine.submit(ask([1, 2, 3]))
-        assert [event.finish_reason for event in await read(bad)] == [FinishReason.ERROR]
+        events = await read(bad)
+        ends = [event for event in events if event.finish_reason]
+        assert [(end.index, end.finish_reason) for end in ends] == [(0, FinishReason.ERROR), (1, FinishReason.ERROR)]
+        assert all(end.error is not None for end in ends)
+        assert sum(len(event.token_ids) for event in events) == (0 if is_search else 2 * tokens)
         assert (await read(good))[-1].finish_reason is FinishReason.LENGTH
+
+
+async def test_when_the_thread_dies_everything_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as engine:
+        running_stream = engine.submit(ask([1, 2], n=2, max_tokens=500))
+        monkeypatch.setattr(Scheduler, "schedule", lambda *args, **options: 1 / 0)
+        ends = [event.finish_reason for event in await read(running_stream) if event.finish_reason]
+        assert ends == [FinishReason.ERROR] * 2
+        assert not engine.is_healthy
+        with pytest.raises(NotReady):
+            engine.submit(ask([1]))
+
+
+async def test_close_while_loading() -> None:
+    may_go_on = Event()
+
+    def load(settings: Settings) -> tuple[FakeRunner, ModelInfo]:
+        may_go_on.wait(10)
+        return runner, fake_info()
+
+    runner = FakeRunner()
+    engine = NativeEngine(SETTINGS, load=load)
+    starting = asyncio.create_task(engine.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    may_go_on.set()
+    await engine.close()
+    assert runner.is_closed
+    with pytest.raises(asyncio.CancelledError):
+        await starting

@@ -57,10 +57,14 @@ class NativeEngine:
         self._refuse_unknown(request)
         self._refuse_too_long(len(request.prompt_token_ids))
         worker, number, arrival_s = self._worker, next(self._numbers), perf_counter()
-        stream = Stream(request.n, lambda index: worker.post(lambda stepper: stepper.cancel(number, index)))
-        self._streams[number] = stream
-        worker.post(lambda stepper: stepper.add(number, request, arrival_s=arrival_s))
-        return stream
+
+        def cancel(index: int | None) -> None:
+            worker.post(lambda stepper: stepper.cancel(number, index))
+
+        if not worker.post(lambda stepper: stepper.add(number, request, arrival_s=arrival_s)):
+            raise NotReady("The engine stopped working.")
+        self._streams[number] = Stream(request.n, cancel)
+        return self._streams[number]
 
     def stats(self) -> EngineStats:
         """Counters as of the last step."""

@@ -62,3 +62,11 @@ class Outbox:
             cumulative_logprob=hypothesis.score,
         )
         self._events.setdefault(active.number, []).append(event)
+
+    def refusal(self, number: int, n: int, error: MindserveError, info: StepInfo) -> None:
+        """The ends of all sequences of a request that never ran."""
+        ends = [
+            TokenEvent(index=index, token_ids=(), step=info, finish_reason=FinishReason.ERROR, error=error)
+            for index in range(n)
+        ]
+        self._events.setdefault(number, []).extend(ends)

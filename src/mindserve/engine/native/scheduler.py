@@ -135,7 +135,7 @@ class Scheduler:
         chunks = _Chunks(
             plan,
             tokens=min(room, self._settings.max_prefill_tokens),
-            places=self._settings.max_prefill_batch_size,
+            places=self._settings.max_prefill_batch_size or self._settings.max_batch_size,
         )
         for sequence in self.running:
             if sequence.pending > 1:

@@ -60,14 +60,19 @@ class Stepper:
     def add(self, number: int, request: GenerateRequest, *, arrival_s: float) -> None:
         """Queue a request. `number` counts the requests in the order of their arrival."""
         room = self._context_len - len(request.prompt_token_ids)
-        active = ActiveRequest(
-            request,
-            number=number,
-            arrival_s=arrival_s,
-            max_new_tokens=min(room, self._settings.max_iter_times, request.sampling.max_tokens),
-            eos_token_ids=self._info.eos_token_ids,
-            max_draft=self._settings.max_ngram_draft,
-        )
+        try:
+            active = ActiveRequest(
+                request,
+                number=number,
+                arrival_s=arrival_s,
+                max_new_tokens=min(room, self._settings.max_iter_times, request.sampling.max_tokens),
+                eos_token_ids=self._info.eos_token_ids,
+                max_draft=self._settings.max_ngram_draft,
+            )
+        except Exception as failure:  # a mask is foreign code
+            error = EngineFailure(f"The output's constraint failed: {failure}")
+            self._outbox.refusal(number, request.n, error, self._no_step())
+            return
         self._requests[number] = active
         if active.is_beam_search:
             self._searches[number] = BeamSearch(active, self._scheduler)
@@ -245,9 +250,12 @@ class Stepper:
         info: StepInfo | None = None,
     ) -> None:
         """The terminal event of a sequence that ends without a token."""
-        info = info or StepInfo(batch_size=0, queue_wait_us=0, time_s=self._clock())
-        self._outbox.tokens(sequence, (), info, reason=reason, error=error)
+        self._outbox.tokens(sequence, (), info or self._no_step(), reason=reason, error=error)
         self._remove(sequence)
+
+    def _no_step(self) -> StepInfo:
+        """Of events that no step made."""
+        return StepInfo(batch_size=0, queue_wait_us=0, time_s=self._clock())
 
     def _remove(self, sequence: Sequence) -> None:
         active = sequence.active

@@ -35,6 +35,7 @@ class Worker:
         self._inbox: list[Command] = []
         self._news = Condition()
         self._is_closing = False
+        self._is_over = False
         self._thread = Thread(target=self._main, name="mindserve-engine", daemon=True)
         self._loaded: asyncio.Future[ModelInfo] = loop.create_future()
         self.stats = EngineStats()
@@ -46,11 +47,13 @@ class Worker:
         self._thread.start()
         return await self._loaded
 
-    def post(self, command: Command) -> None:
-        """Have `command` done between two steps."""
+    def post(self, command: Command) -> bool:
+        """Have `command` done between two steps. False: the thread has ended and nothing will be done any more."""
         with self._news:
-            self._inbox.append(command)
-            self._news.notify()
+            if not self._is_over:
+                self._inbox.append(command)
+                self._news.notify()
+            return not self._is_over
 
     async def close(self) -> None:
         """End everything that runs, free the model and the thread."""
@@ -63,23 +66,37 @@ class Worker:
     def _main(self) -> None:
         try:
             runner, info, stepper = self._load()
-        except MindserveError as error:
-            self._on_loop(lambda error=error: self._loaded.set_exception(error))
-            return
         except Exception as error:
             logger.exception("Loading failed")
-            failure = ModelLoadError(f"The model could not be loaded: {error}")
-            self._on_loop(lambda: self._loaded.set_exception(failure))
+            failure = error if isinstance(error, MindserveError) else ModelLoadError(f"The model did not load: {error}")
+            self._on_loop(lambda: self._tell(failure))
             return
-        self._on_loop(lambda: self._loaded.set_result(info))
+        self._on_loop(lambda: self._tell(info))
         try:
             self._run(stepper)
         except Exception:
             logger.exception("The engine's thread failed")
-            self.is_healthy = False
-            stepper.fail_all(EngineFailure("The engine stopped working."))
+            self._give_up(stepper)
         self._report(stepper)
         runner.close()
+
+    def _tell(self, outcome: ModelInfo | MindserveError) -> None:
+        if self._loaded.done():
+            return  # nobody waits any more
+        if isinstance(outcome, ModelInfo):
+            self._loaded.set_result(outcome)
+        else:
+            self._loaded.set_exception(outcome)
+
+    def _give_up(self, stepper: Stepper) -> None:
+        """Nothing can be answered any more, what has just been posted neither."""
+        self.is_healthy = False
+        with self._news:
+            self._is_over = True
+            commands, self._inbox = self._inbox, []
+        for command in commands:
+            command(stepper)
+        stepper.fail_all(EngineFailure("The engine stopped working."))
 
     def _run(self, stepper: Stepper) -> None:
         while True:
