@@ -189,7 +189,7 @@ async def _serve(settings: Settings, limits: ConnectionLimits | None, started: F
     stopped: Future[None] = Future()
     try:
         listeners = bind(settings.server)
-        composition = await compose(settings, home=Path(), report=lambda what, share: None)
+        composition = await compose(settings, report=lambda what, share: None)
         assert isinstance(composition.engine, ScriptedEngine)
         lifecycle = Lifecycle(composition.state, listeners, connection_limits=limits)
         await lifecycle.start()

@@ -80,6 +80,12 @@ def test_keys_that_do_nothing_are_named_in_one_warning() -> None:
     assert "maxLinkNum" not in settings.warnings[0]
 
 
+def test_a_prefill_batch_larger_than_the_batch_is_cut_with_a_warning() -> None:
+    settings = read(f"{SCHEDULE}.maxPrefillBatchSize", 201)
+    assert settings.scheduler.max_prefill_batch_size == 200
+    assert settings.warnings[1] == f"{SCHEDULE}.maxPrefillBatchSize counts as maxBatchSize (200)."
+
+
 def test_a_small_file_has_defaults() -> None:
     model = {"modelName": "m", "modelWeightPath": "weights"}
     raw = {
@@ -157,7 +163,6 @@ REFUSED = [
     (SCHEDULE, ...),
     (f"{SCHEDULE}.templateType", "Other"),
     (f"{SCHEDULE}.maxBatchSize", 0),
-    (f"{SCHEDULE}.maxPrefillBatchSize", 201),
     (f"{SCHEDULE}.maxPrefillTokens", 2047),
     (f"{SCHEDULE}.maxIterTimes", 0),
     (f"{SCHEDULE}.maxN", 201),

@@ -77,12 +77,12 @@ def test_settings_of_the_loaded_model_type() -> None:
     }
     raw["BackendConfig"]["ModelDeployConfig"]["ModelConfig"][0]["models"] = {"qwen3": entry}
     settings = from_json(raw, home=Path("/home"))
-    model = for_model_type(settings, "qwen3", home=Path("/home")).model
+    model = for_model_type(settings, "qwen3").model
     assert model.enable_reasoning
     assert model.chat_template == Path("/home/t.jinja")
     assert model.early_stopping_text == "enough"
     assert model.tool_call_parser == "hermes"
-    assert for_model_type(settings, "llama", home=Path("/home")) is settings
+    assert for_model_type(settings, "llama") is settings
 
 
 def test_the_display_is_json_and_masks_secrets() -> None:

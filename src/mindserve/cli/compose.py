@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 
 from mindserve.chat.prompt import PromptBuilder
 from mindserve.cli.operator import Report
@@ -37,7 +36,7 @@ class Composition:
     engine: Engine
 
 
-async def compose(settings: Settings, *, home: Path, report: Report) -> Composition:
+async def compose(settings: Settings, *, report: Report) -> Composition:
     """Load the model and build the house on it. Raises ModelLoadError, ConfigError."""
     tokenizer = await _tokenizer(settings)
     engine = _engine(settings, tokenizer, report)
@@ -45,7 +44,7 @@ async def compose(settings: Settings, *, home: Path, report: Report) -> Composit
     try:
         for adapter in settings.model.adapters:
             await engine.load_adapter(adapter.name, adapter.path)
-        state = _state(for_model_type(settings, engine.info.model_type, home=home), engine, tokenizer)
+        state = _state(for_model_type(settings, engine.info.model_type), engine, tokenizer)
     except BaseException:
         await engine.close()
         raise

@@ -17,7 +17,7 @@ from mindserve.cli.compose import compose
 from mindserve.cli.operator import console, plain_errors, progress_bars, warn
 from mindserve.server.app import PlaneKind
 from mindserve.server.lifecycle import Lifecycle, bind
-from mindserve.settings.location import find_config, home_for, load_configuration
+from mindserve.settings.location import load_configuration
 from mindserve.settings.overrides import Overrides, apply, for_model
 from mindserve.settings.values import CachePrecision, EngineKind, Precision, Settings
 from mindserve.telemetry import configure_logging
@@ -63,28 +63,27 @@ def serve(  # noqa: PLR0913, PLR0917 - the command's options
         log_level=log_level,
     )
     with plain_errors():
-        settings, home = _settings(config_file, overrides)
+        settings = _settings(config_file, overrides)
         configure_logging(settings.log_level, as_json=log_json)
         for warning in settings.warnings:
             warn(warning)
         _raise_file_limit()
-        uvloop.run(_serve(settings, home))
+        uvloop.run(_serve(settings))
 
 
-def _settings(config_file: Path | None, overrides: Overrides) -> tuple[Settings, Path]:
+def _settings(config_file: Path | None, overrides: Overrides) -> Settings:
     """The configuration where one is named or nothing else is; otherwise defaults around the given model."""
     is_bare = config_file is None and (overrides.model_path is not None or overrides.engine is EngineKind.SCRIPTED)
     if is_bare:
-        return apply(for_model(overrides.model_path or Path("scripted")), overrides), Path.cwd()
-    file = find_config(config_file, os.environ)
-    return apply(load_configuration(config_file, os.environ), overrides), home_for(file, os.environ)
+        return apply(for_model(overrides.model_path or Path("scripted")), overrides)
+    return apply(load_configuration(config_file, os.environ), overrides)
 
 
-async def _serve(settings: Settings, home: Path) -> None:
+async def _serve(settings: Settings) -> None:
     started_s = time.perf_counter()
     listeners = bind(settings.server)
     with progress_bars() as report:
-        composition = await compose(settings, home=home, report=report)
+        composition = await compose(settings, report=report)
     try:
         lifecycle = Lifecycle(composition.state, listeners)
         await lifecycle.start()

@@ -97,8 +97,8 @@ def from_json(document: Mapping[str, object], *, home: Path, file: Path | None =
         scheduler=_scheduler(sections),
         engine=_engine(sections),
         log_level=_known_level(sections.log, log_level),
-        warnings=tuple(_warnings(sections.notes, file)),
-        raw_models=read_models(sections.model),
+        warnings=tuple(_warnings(sections, file)),
+        raw_models=read_models(sections.model, home=sections.home),
     )
 
 
@@ -135,8 +135,6 @@ def _read_sections(document: Mapping[str, object], home: Path) -> _Sections:
 def _check_across(sections: _Sections) -> None:
     schedule, deploy = sections.schedule, sections.deploy
     max_batch = schedule.integer("maxBatchSize")
-    if schedule.integer("maxPrefillBatchSize") > max_batch and schedule.gives("maxPrefillBatchSize"):
-        raise schedule.refuse("maxPrefillBatchSize", f"must be at most maxBatchSize ({max_batch})")
     if schedule.gives("maxN") and schedule.integer("maxN") > max_batch:
         raise schedule.refuse("maxN", f"must be at most maxBatchSize ({max_batch})")
     longest = deploy.integer("maxInputTokenLen")
@@ -271,13 +269,17 @@ def _known_level(log: Section, level: str) -> str:
     return level
 
 
-def _warnings(notes: Notes, file: Path | None) -> list[str]:
+def _warnings(sections: _Sections, file: Path | None) -> list[str]:
+    notes, schedule = sections.notes, sections.schedule
     parts = [
         f"{label}: {', '.join(names[:MAX_NAMES])}{f' and {len(names) - MAX_NAMES} more' * (len(names) > MAX_NAMES)}"
         for label, names in (("unknown", notes.unknown), ("without effect here", notes.without_effect))
         if names
     ]
     warnings = [f"Some keys of the configuration do nothing. {'; '.join(parts)}."] if parts else []
+    max_batch = schedule.integer("maxBatchSize")
+    if schedule.gives("maxPrefillBatchSize") and schedule.integer("maxPrefillBatchSize") > max_batch:
+        warnings.append(f"{schedule.path_of('maxPrefillBatchSize')} counts as maxBatchSize ({max_batch}).")
     if file is not None and file.stat().st_mode & 0o022:
         warnings.append(f"{shown(str(file))} can be changed by others than its owner.")
     return warnings

@@ -18,15 +18,18 @@ _ENTRY = (
 _TOOL_CALL_OPTIONS = (Key(name="tool_call_parser", kind=Kind.STRING, default=""),)
 
 
-def read_models(model: Section) -> dict[str, object]:
-    """`models` as written, each entry checked. Raises ConfigError."""
-    models = dict(model.members("models"))
-    for model_type, entry in models.items():
-        _entry(model_type, entry, path=model.path_of("models"))
+def read_models(model: Section, *, home: Path) -> dict[str, object]:
+    """`models` with the paths of templates resolved, each entry checked. Raises ConfigError."""
+    models: dict[str, object] = {}
+    for model_type, entry in model.members("models").items():
+        section = _entry(model_type, entry, path=model.path_of("models"))
+        template = section.text("chat_template")
+        path = {"chat_template": str(home / template)} if template else {}
+        models[model_type] = {**cast(Mapping[str, object], entry), **path}
     return models
 
 
-def for_model_type(settings: Settings, model_type: str, *, home: Path) -> Settings:
+def for_model_type(settings: Settings, model_type: str) -> Settings:
     """`settings` with the entry of `models` for `model_type` applied; the same settings when there is none."""
     if model_type not in settings.raw_models:
         return settings
@@ -35,7 +38,7 @@ def for_model_type(settings: Settings, model_type: str, *, home: Path) -> Settin
     model = replace(
         settings.model,
         enable_reasoning=entry.flag("enable_reasoning"),
-        chat_template=home / template if template else None,
+        chat_template=Path(template) if template else None,
         early_stopping_text=cast(str | None, entry.value("early_stopping_text")) or None,
         tool_call_parser=entry.child("tool_call_options", _TOOL_CALL_OPTIONS).text("tool_call_parser") or None,
     )
