@@ -1,5 +1,6 @@
 """The embedded engine under a whole server: memory, leaving clients, preemption."""
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -108,3 +109,32 @@ def test_speculation_changes_nothing_but_the_number_of_steps(small: Server, tmp_
             assert len(drafted["usage"]["batch_size"]) == len(plain["usage"]["batch_size"])
         stats = _stats(drafting)
     assert stats.draft_tokens >= stats.accepted_tokens > 0
+
+
+def test_clients_that_come_and_go_leave_nothing_behind(small: Server) -> None:
+    """Beams, choices, grammars and plain streams, most of them dropped somewhere on the way."""
+    kinds: list[Json] = [
+        {"max_tokens": 300},
+        {"n": 3, "max_tokens": 80},
+        {"use_beam_search": True, "n": 2, "max_tokens": 30},
+        {"response_format": {"type": "json_object"}, "max_tokens": 60, "ignore_eos": False},
+        {"logprobs": True, "top_logprobs": 5, "max_tokens": 40, "stop": ["zq"]},
+    ]
+
+    def visit(number: int) -> int:
+        rng = random.Random(number)
+        body = {"model": "tiny", **_long(number, stream=True), **rng.choice(kinds)}
+        seen = 0
+        with small.client.stream("POST", "/v1/chat/completions", json=body) as response:
+            assert response.status_code == 200
+            for piece in response.iter_raw():
+                seen += piece.count(b"data: ")
+                if rng.random() < 0.1:
+                    break
+        return seen
+
+    with ThreadPoolExecutor(12) as threads:
+        assert sum(threads.map(visit, range(48))) > 48
+    _eventually(lambda: _is_empty(small))
+    assert small.service.admission.running == 0
+    assert small.full(_long(1, max_tokens=5))["usage"]["completion_tokens"] == 5
