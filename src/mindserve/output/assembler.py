@@ -113,11 +113,10 @@ class ChoiceAssembler:
         if self._parser is None:
             return Parsed(text + tail + (stop if self._plan.include_stop else ""))
         before = self._parser.feed(text + tail)
-        if self._plan.include_stop:
-            return before + self._parser.feed(stop, is_final=True)
-        if not self._parser.is_thinking:
-            return before + self._parser.feed("", is_final=True)
-        return before + self._parser.feed(stop, is_final=True)._replace(content="")
+        if self._plan.include_stop or not self._parser.is_thinking:
+            return before + self._parser.feed(stop if self._plan.include_stop else "", is_final=True)
+        last = self._parser.feed(stop, is_final=True)
+        return before + (last._replace(content="") if stop else last)
 
     def _end_token(self, token_id: int, finish: FinishReason) -> Parsed:
         """The text of the model's own end token, which shows where special tokens do."""

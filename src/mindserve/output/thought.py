@@ -55,9 +55,10 @@ class ThoughtTracker:
     def read(self, source: Source, *, is_final: bool) -> str:
         """Take the thought's text out of `source` as far as it is certain, and its tags without a trace."""
         if self._begin is None:
-            if not is_final:
+            if is_final:
+                self._begin_at(0)
+            if self._begin is None or not self.is_open:
                 return ""
-            self._begin_at(0)
         self._drop_until(source, self._begin or 0)
         thought = source.take(
             min(max(self._certain_end(source, is_final=is_final) - source.start, 0), len(source.text))
