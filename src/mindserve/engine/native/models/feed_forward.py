@@ -36,39 +36,40 @@ def _activated(x: Value, activation: Activation) -> Value:
 
 def _mixture(x: Value, prefix: str, spec: DecoderSpec, weights: Weights) -> Value:
     """The chosen experts' results, weighted, and the shared expert's."""
-    experts = spec.experts
+    experts, hidden = spec.experts, spec.config.hidden_size
     assert experts is not None
-    rows = ops.reshape(x, [-1, spec.config.hidden_size])
-    mixed = ops.multiply(_all_experts(rows, prefix, spec, weights), _routing(rows, prefix, spec, experts, weights))
-    result = ops.reshape_like(ops.sum_over(mixed, 0, False), x)
+    rows = ops.reshape(x, [-1, hidden])
+    shares = _shares(rows, prefix, spec, experts, weights)
+    parts = [_expert(rows, shares, index, prefix, spec, weights) for index in range(experts.count)]
+    tokens, results = (ops.concat(list(each), 0) for each in zip(*parts, strict=True))
+    result = ops.reshape_like(ops.sum_rows(results, tokens, rows), x)
     if experts.shared_intermediate_size is None:
         return result
     shared = _gated_mlp(x, prefix + "shared_expert.", experts.shared_intermediate_size, spec, weights)
-    gate = weights.plain_matrix(prefix + "shared_expert_gate.weight", 1, spec.config.hidden_size)
+    gate = weights.plain_matrix(prefix + "shared_expert_gate.weight", 1, hidden)
     return ops.add(result, ops.multiply(shared, ops.sigmoid(ops.linear(x, gate))))
 
 
-def _all_experts(rows: Value, prefix: str, spec: DecoderSpec, weights: Weights) -> Value:
-    """`[experts, tokens, hidden]`: every expert on every token."""
-    experts, hidden = spec.experts, spec.config.hidden_size
-    assert experts is not None
-    size = experts.intermediate_size
-
-    def matrices(role: str, rows: int, columns: int) -> Value:
-        each = [f"{prefix}experts.{i}.{role}.weight" for i in range(experts.count)]
-        return weights.experts(each, f"{prefix}experts.{role}.weight", rows, columns)
-
-    repeated = ops.reshape(ops.tile(rows, [experts.count, 1]), [experts.count, -1, hidden])
-    gate = ops.linear(repeated, matrices("gate_proj", size, hidden))
-    up = ops.linear(repeated, matrices("up_proj", size, hidden))
-    return ops.linear(ops.multiply(_activated(gate, spec.activation), up), matrices("down_proj", hidden, size))
-
-
-def _routing(rows: Value, prefix: str, spec: DecoderSpec, experts: Experts, weights: Weights) -> Value:
-    """`[experts, tokens, 1]` weight of each expert for each token, 0 for those not chosen."""
+def _shares(rows: Value, prefix: str, spec: DecoderSpec, experts: Experts, weights: Weights) -> Value:
+    """`[experts, tokens]` weight of each expert for each token, 0 for those not chosen."""
     router = weights.plain_matrix(prefix + "gate.weight", experts.count, spec.config.hidden_size)
     shares, chosen = ops.top(ops.softmax(ops.linear(rows, router)), experts.per_token)
     if experts.renormalises:
         shares = ops.divide(shares, ops.sum_over(shares, -1, True))
-    scattered = ops.scatter_columns(shares, chosen, experts.count)
-    return ops.unsqueeze(ops.transpose(scattered, [1, 0]), 2)
+    return ops.transpose(ops.scatter_columns(shares, chosen, experts.count), [1, 0])
+
+
+def _expert(
+    rows: Value, shares: Value, index: int, prefix: str, spec: DecoderSpec, weights: Weights
+) -> tuple[Value, Value]:
+    """The tokens that chose expert `index`, `[n]`, and its weighted results for them, `[n, hidden]`. n may be 0."""
+    experts, hidden = spec.experts, spec.config.hidden_size
+    assert experts is not None
+    size = experts.intermediate_size
+    share = ops.gather_rows(shares, ops.ints(index))
+    tokens = ops.nonzero(share)
+    matrix = weights.expert_matrix(prefix, index, [("gate_proj", size), ("up_proj", size)], (experts.count, hidden))
+    gate, up = ops.split(ops.linear(ops.gather_rows(rows, tokens), matrix), [size, size])
+    down = weights.expert_matrix(prefix, index, [("down_proj", hidden)], (experts.count, size))
+    result = ops.linear(ops.multiply(_activated(gate, spec.activation), up), down)
+    return tokens, ops.multiply(result, ops.unsqueeze(ops.gather_rows(share, tokens), 1))

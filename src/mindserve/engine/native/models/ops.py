@@ -197,11 +197,6 @@ def sum_over(x: Value, axis: int, keep: bool) -> Value:
     return _out(opset.reduce_sum(x, ints([axis]), keep))
 
 
-def tile(x: Value, repeats: Sequence[int]) -> Value:
-    """Repeat along each axis."""
-    return _out(opset.tile(x, ints(list(repeats))))
-
-
 def reshape_like(x: Value, other: Value) -> Value:
     """In the shape of `other`."""
     return _out(opset.reshape(x, opset.shape_of(other), False))
@@ -211,6 +206,17 @@ def scatter_columns(values: Value, columns: Value, width: int) -> Value:
     """`[rows, width]` zeros with `values` `[rows, k]` at `columns` `[rows, k]`."""
     zeros = broadcast(floats(0.0), concat([sizes(values, [0]), ints([width])], 0))
     return _out(opset.scatter_elements_update(zeros, columns, values, ints(1)))
+
+
+def nonzero(vector: Value) -> Value:
+    """Indices of what is not 0, int64."""
+    return reshape(_out(opset.non_zero(vector, "i64")), [-1])
+
+
+def sum_rows(values: Value, targets: Value, like: Value) -> Value:
+    """Zeros in the shape of `like`, plus each row of `values` at its target row."""
+    zeros = broadcast(floats(0.0), _out(opset.shape_of(like)))
+    return _out(opset.scatter_nd_update(zeros, unsqueeze(targets, 1), values, "sum"))
 
 
 def attention(query: Value, key: Value, value: Value, mask: Value, *, scale: float) -> Value:

@@ -39,8 +39,8 @@ class StoredTensor:
             return self.data.astype(np.float32, copy=False)
         return dequantize(self.data, self.packing).reshape(self.shape).astype(np.float32, copy=False)
 
-    def rows(self, index: slice | NDArray[np.int64]) -> "StoredTensor":
-        """Those of the first axis."""
+    def rows(self, index: int | slice | NDArray[np.int64]) -> "StoredTensor":
+        """Those of the first axis; one of them without that axis."""
         return StoredTensor(data=self.data[index], packing=self.packing)
 
 
@@ -51,8 +51,3 @@ def join(tensors: Sequence[StoredTensor]) -> StoredTensor:
     if len({(tensor.packing, tensor.data.dtype) for tensor in tensors}) == 1:
         return StoredTensor(data=np.concatenate([tensor.data for tensor in tensors]), packing=tensors[0].packing)
     return StoredTensor(data=np.concatenate([tensor.dense() for tensor in tensors]))
-
-
-def stack(tensors: Sequence[StoredTensor]) -> StoredTensor:
-    """Along a new first axis (experts)."""
-    return join([StoredTensor(data=tensor.data[None], packing=tensor.packing) for tensor in tensors])

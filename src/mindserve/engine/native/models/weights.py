@@ -10,7 +10,7 @@ from mindserve.engine.native.models import blocks, ops, quantised
 from mindserve.engine.native.models.checkpoint import Checkpoint
 from mindserve.engine.native.models.ops import Value
 from mindserve.engine.native.models.quantised import Quantised
-from mindserve.engine.native.models.stored import StoredTensor, join, stack
+from mindserve.engine.native.models.stored import StoredTensor, join
 from mindserve.errors import ModelLoadError
 from mindserve.settings.values import Precision
 
@@ -58,11 +58,17 @@ class Weights:
         """Kept in f32: small and sensitive (routers)."""
         return ops.constant(self._read(name, (rows, columns)).dense())
 
-    def experts(self, prefixes: Sequence[str], name: str, rows: int, columns: int) -> Value:
-        """`[experts, rows, columns]`, from one stacked tensor (`name`) or from one per expert (`prefixes`)."""
-        if name in self:
-            return self._compressed(self._read(name, (len(prefixes), rows, columns)))
-        return self._compressed(stack([self._read(prefix, (rows, columns)) for prefix in prefixes]))
+    def expert_matrix(self, prefix: str, index: int, parts: Sequence[Part], extent: tuple[int, int]) -> Value:
+        """As `matrix`, for one expert: from its own tensors, or from those that stack all. `extent`: experts, columns."""
+        count, columns = extent
+        stored: list[StoredTensor] = []
+        for role, rows in parts:
+            stacked = f"{prefix}experts.{role}.weight"
+            if stacked in self:
+                stored.append(self._read(stacked, (count, rows, columns)).rows(index))
+            else:
+                stored.append(self._read(f"{prefix}experts.{index}.{role}.weight", (rows, columns)))
+        return self._compressed(join(stored))
 
     def _own_name(self, name: str) -> str:
         for asked, own in self._names.items():
