@@ -59,25 +59,27 @@ class Stepper:
 
     def add(self, number: int, request: GenerateRequest, *, arrival_s: float) -> None:
         """Queue a request. `number` counts the requests in the order of their arrival."""
-        room = self._context_len - len(request.prompt_token_ids)
         try:
-            active = ActiveRequest(
-                request,
-                number=number,
-                arrival_s=arrival_s,
-                max_new_tokens=min(room, self._settings.max_iter_times, request.sampling.max_tokens),
-                eos_token_ids=self._info.eos_token_ids,
-                max_draft=self._settings.max_ngram_draft,
-            )
+            self._start(number, request, arrival_s)
         except Exception as failure:  # a mask is foreign code
             error = EngineFailure(f"The output's constraint failed: {failure}")
             self._outbox.refusal(number, request.n, error, self._no_step())
-            return
-        self._requests[number] = active
+
+    def _start(self, number: int, request: GenerateRequest, arrival_s: float) -> None:
+        room = self._context_len - len(request.prompt_token_ids)
+        active = ActiveRequest(
+            request,
+            number=number,
+            arrival_s=arrival_s,
+            max_new_tokens=min(room, self._settings.max_iter_times, request.sampling.max_tokens),
+            eos_token_ids=self._info.eos_token_ids,
+            max_draft=self._settings.max_ngram_draft,
+        )
         if active.is_beam_search:
             self._searches[number] = BeamSearch(active, self._scheduler)
         else:
             self._scheduler.add(active.sequences[0])
+        self._requests[number] = active
 
     def cancel(self, number: int, index: int | None = None) -> None:
         """End one sequence, or all of the request. What has ended already stays as it is."""
