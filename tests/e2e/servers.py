@@ -139,7 +139,7 @@ class _House:
     async def live(self) -> None:
         self._loop = asyncio.get_running_loop()
         try:
-            composition = await compose(self._config, home=Path.cwd(), report=lambda what, share: None)
+            composition = await compose(self._config, report=lambda what, share: None)
             self._lifecycle = await self._opened(composition)
         except BaseException as failure:
             self.failure = failure
