@@ -59,7 +59,7 @@ class Weights:
         return ops.constant(self._read(name, (rows, columns)).dense())
 
     def expert_matrix(self, prefix: str, index: int, parts: Sequence[Part], extent: tuple[int, int]) -> Value:
-        """As `matrix`, for one expert: from its own tensors, or from those that stack all. `extent`: experts, columns."""
+        """As `matrix`, for one expert: from its own tensors or from stacked ones. `extent`: experts, columns."""
         count, columns = extent
         stored: list[StoredTensor] = []
         for role, rows in parts:
