@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,3 +162,11 @@ class _House:
     def stop(self) -> None:
         if self._loop is not None and self._lifecycle is not None:
             self._loop.call_soon_threadsafe(self._lifecycle.request_stop, 0.0)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until it holds, as long as a busy machine may need."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)

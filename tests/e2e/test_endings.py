@@ -3,8 +3,7 @@
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -14,18 +13,11 @@ from mindserve.engine.scripted import Answer
 from mindserve.settings.values import Limits
 
 from .fold import Json, StreamError
-from .servers import Server, scripted
+from .servers import Server, eventually, scripted
 
 
 def _said(text: str, **fields: Any) -> Json:
     return {"messages": [{"role": "user", "content": text}], **fields}
-
-
-def _eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +31,7 @@ def server() -> Iterator[Server]:
     limits = Limits(token_timeout_s=0.3, e2e_timeout_s=30)
     with scripted(*answers, limits=limits, max_input_len=100) as up:
         yield up
-        _eventually(lambda: up.service.admission.running == 0)
+        eventually(lambda: up.service.admission.running == 0)
         assert up.service.engine.stats().running == 0
 
 
@@ -90,8 +82,8 @@ def test_a_client_that_leaves_frees_its_place_at_once(server: Server) -> None:
         pieces = response.iter_raw()
         assert next(pieces)
         assert server.service.admission.running == 1
-    _eventually(lambda: server.service.admission.running == 0)
-    _eventually(lambda: server.service.engine.stats().running == 0)
+    eventually(lambda: server.service.admission.running == 0)
+    eventually(lambda: server.service.engine.stats().running == 0)
 
 
 def test_a_client_that_leaves_before_the_answer_frees_its_place_at_once(server: Server) -> None:
@@ -101,8 +93,8 @@ def test_a_client_that_leaves_before_the_answer_frees_its_place_at_once(server: 
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((host, port)) as raw:
         raw.sendall(head.encode() + body)
-        _eventually(lambda: server.service.admission.running == 1)
-    _eventually(lambda: server.service.admission.running == 0)
+        eventually(lambda: server.service.admission.running == 1)
+    eventually(lambda: server.service.admission.running == 0)
 
 
 def test_the_id_of_a_running_request_is_refused_and_names_the_answer(server: Server) -> None:
@@ -123,8 +115,8 @@ def test_a_stopped_request_ends_normally_with_what_it_has() -> None:
         result: list[httpx.Response] = []
         reader = threading.Thread(target=lambda: result.append(slow.post(_said("hi", stream=True), req_id="mine")))
         reader.start()
-        _eventually(lambda: slow.service.engine.stats().running == 1)
-        _eventually(lambda: slow.client.post("/v2/models/tiny/stopInfer", json={"id": "mine"}).status_code == 200)
+        eventually(lambda: slow.service.engine.stats().running == 1)
+        eventually(lambda: slow.client.post("/v2/models/tiny/stopInfer", json={"id": "mine"}).status_code == 200)
         reader.join()
     events = result[0].text.removesuffix("\n\n").split("\n\n")
     assert events[-1] == "data: [DONE]"
@@ -138,13 +130,13 @@ def test_too_many_requests_are_told_so() -> None:
         threads = [threading.Thread(target=lambda i=i: slow.post(_said("hi"), req_id=f"r{i}")) for i in range(3)]
         for thread in threads:
             thread.start()
-        _eventually(lambda: slow.service.admission.waiting == 2)
+        eventually(lambda: slow.service.admission.waiting == 2)
         refused = slow.post(_said("hi"))
         assert refused.status_code == 429
         assert refused.json() == {"error": "Model is overloaded", "error_type": "Overloaded"}
         assert int(refused.headers["retry-after"]) > 0
         for i in range(3):
-            _eventually(lambda i=i: _stop(slow, f"r{i}"))
+            eventually(lambda i=i: _stop(slow, f"r{i}"))
         for thread in threads:
             thread.join()
         assert (slow.service.admission.running, slow.service.admission.waiting) == (0, 0)

@@ -1,8 +1,7 @@
 """The embedded engine under a whole server: memory, leaving clients, preemption."""
 
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,19 +13,12 @@ from mindserve.settings.values import SchedulerSettings
 from .bodies import Json
 from .conftest import native
 from .fold import assert_same
-from .servers import Server
+from .servers import Server, eventually
 
 
 def _long(seed: int, **fields: object) -> Json:
     text = f"Tell me story number {seed}."
     return {"messages": [{"role": "user", "content": text}], "seed": seed, "ignore_eos": True, **fields}
-
-
-def _eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 def _stats(server: Server) -> EngineStats:
@@ -45,7 +37,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("prepared")
     with native(folder, cache_bytes=1024 * 1024) as up:
         yield up
-        _eventually(lambda: _is_empty(up))
+        eventually(lambda: _is_empty(up))
 
 
 def test_preempted_requests_answer_as_if_they_had_been_alone(small: Server) -> None:
@@ -67,8 +59,8 @@ def test_a_client_that_leaves_gives_its_memory_back(small: Server) -> None:
     with small.client.stream("POST", "/v1/chat/completions", json=body) as response:
         pieces = response.iter_raw()
         assert next(pieces)
-        _eventually(lambda: _stats(small).running == 2)
-    _eventually(lambda: _is_empty(small))
+        eventually(lambda: _stats(small).running == 2)
+    eventually(lambda: _is_empty(small))
 
 
 def test_a_stop_string_gives_its_sequences_memory_back(small: Server) -> None:
@@ -76,7 +68,7 @@ def test_a_stop_string_gives_its_sequences_memory_back(small: Server) -> None:
     stop = text[20:24]
     (choice,) = small.full(_long(3, max_tokens=1500, stop=[stop]))["choices"]
     assert (choice["message"]["content"], choice["finish_reason"]) == (text[: text.index(stop)], "stop")
-    _eventually(lambda: _is_empty(small))
+    eventually(lambda: _is_empty(small))
 
 
 def test_the_second_time_the_prompt_is_in_the_cache(small: Server) -> None:
@@ -135,6 +127,6 @@ def test_clients_that_come_and_go_leave_nothing_behind(small: Server) -> None:
 
     with ThreadPoolExecutor(12) as threads:
         assert sum(threads.map(visit, range(48))) > 48
-    _eventually(lambda: _is_empty(small))
+    eventually(lambda: _is_empty(small))
     assert small.service.admission.running == 0
     assert small.full(_long(1, max_tokens=5))["usage"]["completion_tokens"] == 5
