@@ -13,6 +13,8 @@ SMALL_ROW = 16384
 """Rows of at most this many tokens are looked at as a whole when their candidates do not suffice."""
 ESTIMATE_SIZE = 8192
 """Entries of a large row from which the logit of a given rank is estimated."""
+STRETCH = 16
+"""Entries that lie in one cache line."""
 FEW, MANY = 2304, 20_000
 """Largest parts of a large row that are looked at before the whole."""
 
@@ -75,7 +77,7 @@ def _above_floor(look: Look, row: NDArray[np.float32], *, most: int) -> _Part:
     among = None if look.allowed is None else _allowed_ids(look.allowed, len(row))
     values = row if among is None else row[among]
     is_whole = len(values) <= max(SMALL_ROW, most)
-    floor = -np.inf if is_whole else _estimate_floor(values, min(2 * look.top_k + 256, most))
+    floor = -np.inf if is_whole else _estimate_floor(values, min(look.top_k + look.top_k // 2 + 128, most))
     chosen = np.flatnonzero(values > floor)
     return (chosen if among is None else among[chosen]), values[chosen], floor
 
@@ -88,10 +90,12 @@ def _log_sum_exp(look: Look, row: NDArray[np.float32]) -> float:
 
 
 def _estimate_floor(values: NDArray[np.float32], wanted: int) -> float:
-    """A logit that about `wanted` tokens exceed, as far as every so many-th tells."""
+    """A logit that about `wanted` tokens exceed, as far as every so many-th stretch tells (single entries from all
+    over a row would cost as much memory traffic as the row)."""
+    whole = len(values) // STRETCH * STRETCH
     stride = max(1, len(values) // ESTIMATE_SIZE)
-    sample = values[::stride]
-    rank = len(sample) - wanted // stride
+    sample = values[:whole].reshape(-1, STRETCH)[::stride].ravel()
+    rank = len(sample) - max(1, wanted * len(sample) // len(values))
     return float(np.partition(sample, rank)[rank])
 
 
