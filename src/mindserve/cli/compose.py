@@ -44,7 +44,12 @@ async def compose(settings: Settings, *, report: Report) -> Composition:
     try:
         for adapter in settings.model.adapters:
             await engine.load_adapter(adapter.name, adapter.path)
-        state = _state(for_model_type(settings, engine.info.model_type), engine, tokenizer)
+        settings = for_model_type(settings, engine.info.model_type)
+        prompts = PromptBuilder(tokenizer, settings.model, engine.info, reports_full_text=settings.server.full_text)
+        report("preparing constrained decoding", 0.0)
+        await asyncio.to_thread(prompts.warm_up)
+        report("preparing constrained decoding", 1.0)
+        state = _state(settings, engine, tokenizer, prompts)
     except BaseException:
         await engine.close()
         raise
@@ -72,9 +77,8 @@ def _engine(settings: Settings, tokenizer: Tokenizer, report: Report) -> Engine:
     return NativeEngine(settings, load=lambda given: load_runner(given, progress=report))
 
 
-def _state(settings: Settings, engine: Engine, tokenizer: Tokenizer) -> ServerState:
+def _state(settings: Settings, engine: Engine, tokenizer: Tokenizer, prompts: PromptBuilder) -> ServerState:
     metrics = Metrics(model_name=settings.model.name)
-    prompts = PromptBuilder(tokenizer, settings.model, engine.info, reports_full_text=settings.server.full_text)
     service = ChatService(
         settings, engine=engine, tokenizer=tokenizer, prompts=prompts, observer=RequestObserver(metrics)
     )
