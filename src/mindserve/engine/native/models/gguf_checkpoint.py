@@ -77,9 +77,23 @@ class GgufCheckpoint:
         }
 
 
+class _QuickReader(GGUFReader):
+    """Cuts a plain array instead of the memmap: that is several times faster, and metadata are hundreds of thousands of
+    cuts. The plain array keeps the mapping alive."""
+
+    @property
+    def data(self) -> NDArray[np.uint8]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The whole file."""
+        return self._plain
+
+    @data.setter
+    def data(self, mapped: NDArray[np.uint8]) -> None:
+        self._plain = mapped.view(np.ndarray)
+
+
 def _open(path: Path) -> GGUFReader:
     try:
-        return GGUFReader(path)
+        return _QuickReader(path)
     except READ_ERRORS as error:
         raise ModelLoadError(f"{path}: not a readable GGUF file ({str(error)[:200]})") from error
 
