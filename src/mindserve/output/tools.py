@@ -40,10 +40,12 @@ class ToolReader:
                 content += self._seek(source, is_final=is_final)
                 if self._match is None:
                     break
-            is_call = self._advance(self._match, source.text, is_final=is_final)
-            if is_call is None:
+            is_call = self._match.advance(source.text, is_final=False)
+            if is_call is None and not is_final:
                 break
-            call = read_call(self._format, self._match.fields, self._plan) if is_call else None
+            if is_call is None and not self._match.advance(source.text, is_final=True):
+                return content + self._give_up_all(source), calls
+            call = read_call(self._format, self._match.fields, self._plan) if is_call is not False else None
             if call:
                 source.drop(self._match.position)
                 calls.append(call)
@@ -51,13 +53,6 @@ class ToolReader:
             else:
                 content += self._give_up(source)
         return content, calls
-
-    def _advance(self, match: CallMatch, text: str, *, is_final: bool) -> bool | None:
-        is_call = match.advance(text, is_final=False)
-        if is_call is None and is_final:
-            is_call = match.advance(text, is_final=True)
-            self.is_inside_call |= not is_call
-        return is_call
 
     def _begin(self, start: CallStart | None) -> None:
         if start is not None:
@@ -79,6 +74,11 @@ class ToolReader:
             self._is_over = True
         self._match = None
         return self._release(source, len(self._marker))
+
+    def _give_up_all(self, source: Source) -> str:
+        """The text ended within what may have become a call; no part of it is a complete one."""
+        self.is_inside_call, self._match = True, None
+        return self._release(source, len(source.text))
 
     def _count_call(self) -> None:
         self._match = None
