@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from mindserve.engine.native.models.config import ModelConfig, RopeKind, read_config
 from mindserve.engine.native.models.fields import Fields
+from mindserve.engine.native.models.gguf_metadata import ARCHITECTURES, hf_config
 from mindserve.engine.native.models.loader import load_model, open_checkpoint
 from mindserve.errors import ModelLoadError
 from mindserve.settings.values import Precision
@@ -63,6 +64,25 @@ def test_end_tokens_of_both_files_count_and_top_k_of_the_first_that_has_it(model
     (model_dir / "generation_config.json").unlink()
     config = config_of(model_dir)
     assert (config.eos_token_ids, config.default_top_k) == ({5}, 7)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "kind", "factor"),
+    [
+        ({}, RopeKind.DEFAULT, None),
+        ({"type": "none"}, RopeKind.DEFAULT, None),
+        ({"type": "linear", "factor": 2.0}, RopeKind.LINEAR, None),
+        ({"type": "yarn", "factor": 4.0, "attn_factor": 1.0}, RopeKind.YARN, None),
+        ({"attn_factor": 1.19}, RopeKind.DEFAULT, 1.19),
+    ],
+)
+def test_rope_scaling_of_gguf_metadata(scaling: dict[str, Any], kind: RopeKind, factor: float | None) -> None:
+    sizes = {"block_count": 1, "embedding_length": 64, "feed_forward_length": 64, "attention.head_count": 4}
+    metadata = {f"llama.{key}": value for key, value in sizes.items()} | {"general.architecture": "llama"}
+    metadata |= {f"llama.rope.scaling.{key}": value for key, value in scaling.items()}
+    fields = hf_config(metadata, ARCHITECTURES["llama"]) | {"vocab_size": 10}
+    rope = read_config(Fields("x.gguf", fields), Fields("", {})).rope
+    assert (rope.kind, rope.factor, rope.attention_factor) == (kind, scaling.get("factor", 1.0), factor)
 
 
 def test_a_directory_with_one_gguf_file_is_that_file(tmp_path: Path) -> None:
@@ -125,6 +145,7 @@ def test_tensors_that_do_not_fit_are_named(
     [
         ({"model_type": "mamba"}, "model_type mamba is not supported"),
         ({"hidden_size": None}, "hidden_size is missing"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config is not supported"),
         ({"hidden_size": "64"}, "hidden_size should be an integer"),
         ({"num_hidden_layers": 0}, "num_hidden_layers should be an integer of at least 1"),
         ({"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight is missing"),

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from paged_driver import driver, golden
 from safetensors.numpy import load_file, save_file
 
+from mindserve.engine.native.models.config import read_config
+from mindserve.engine.native.models.families.registry import describe, family_of
+from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.loader import open_checkpoint
 from mindserve.errors import ModelLoadError
 
@@ -44,6 +47,22 @@ def test_phi3_is_llama_with_fused_projections(tmp_path: Path) -> None:
     fused(tensors, ["gate_proj", "up_proj"], "gate_up_proj")
     config = json.loads((source / "config.json").read_text()) | {"model_type": "phi3", "sliding_window": 262144}
     check_last_logits(write_model(tmp_path / "phi3", tensors, config), "llama")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ()),
+        ({"use_sliding_window": True, "sliding_window": None}, ()),
+        ({"use_sliding_window": True, "max_window_layers": 1}, (None, 32768)),
+        ({"use_sliding_window": True, "layer_types": ["sliding_attention", "full_attention"]}, (32768, None)),
+    ],
+)
+def test_qwen_windows_are_those_of_the_configuration(changes: dict[str, Any], expected: tuple[int | None, ...]) -> None:
+    source = golden("qwen2").folder / "model" / "config.json"
+    fields = Fields(str(source), json.loads(source.read_text()) | changes)
+    config = read_config(fields, Fields("", {}))
+    assert describe(family_of(fields), config, fields).windows == expected
 
 
 def chatglm_name(name: str) -> str:

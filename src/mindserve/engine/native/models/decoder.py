@@ -11,6 +11,9 @@ from mindserve.engine.native.models.ops import Value
 from mindserve.engine.native.models.spec import DecoderSpec
 from mindserve.engine.native.models.weights import Weights
 
+FREQUENCY_DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight")
+"""Tensors in which GGUF files keep the scaling of rotary frequencies (llama3, longrope)."""
+
 
 def build_decoder(spec: DecoderSpec, weights: Weights, on_layer: Callable[[int], None]) -> ov.Model:
     """Inputs `input_ids`, `attention_mask`, `position_ids` `[batch, tokens]`, `beam_idx` `[batch]`, `sample_rows` `[R]`
@@ -48,7 +51,8 @@ def _output_head(table: Value, spec: DecoderSpec, weights: Weights) -> Value:
 def _rotations(positions: Value, spec: DecoderSpec, weights: Weights) -> tuple[Value, Value]:
     """cos and sin of every token's angles, `[batch, 1, tokens, head_dim]`."""
     config = spec.config
-    divisors = weights.numbers("rope_freqs.weight", config.rotary_dim // 2) if "rope_freqs.weight" in weights else None
+    files = [name for name in FREQUENCY_DIVISORS if name in weights]
+    divisors = weights.numbers(files[0], config.rotary_dim // 2) if files else None
     per_position = ops.floats(rope.frequencies(config, divisors)[None, None])
     half = ops.multiply(ops.unsqueeze(ops.to_float(positions), 2), per_position)
     cos, sin = ops.cos_sin(ops.concat([half, half], -1))

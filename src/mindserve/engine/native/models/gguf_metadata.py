@@ -139,9 +139,7 @@ def hf_config(metadata: Mapping[str, object], architecture: Architecture) -> dic
     """What config.json would say, as far as the metadata tell; tensors tell the rest (`gguf_checkpoint`)."""
     prefix = f"{metadata['general.architecture']}."
     config = {hf: metadata[prefix + key] for key, hf in CONFIG_KEYS.items() if prefix + key in metadata}
-    scaling = {hf: metadata[prefix + key] for key, hf in SCALING_KEYS.items() if prefix + key in metadata}
-    if scaling.get("rope_type", "none") != "none":
-        config["rope_scaling"] = scaling
+    config["rope_scaling"] = _rope_scaling(metadata, prefix)
     rotary, hidden, heads = (
         metadata.get(prefix + key) for key in ("rope.dimension_count", "embedding_length", "attention.head_count")
     )
@@ -152,6 +150,16 @@ def hf_config(metadata: Mapping[str, object], architecture: Architecture) -> dic
         config["top_k"] = metadata["general.sampling.top_k"]
     config["eos_token_id"] = end_token_ids(metadata)
     return {**config, **architecture.extra_config, "model_type": architecture.model_type}
+
+
+def _rope_scaling(metadata: Mapping[str, object], prefix: str) -> dict[str, object]:
+    """Yarn's `attn_factor` multiplies what the kind prescribes; elsewhere it is the whole factor, as in config.json."""
+    scaling = {hf: metadata[prefix + key] for key, hf in SCALING_KEYS.items() if prefix + key in metadata}
+    if scaling.get("rope_type", "none") == "none":
+        scaling["rope_type"] = "default"
+    if scaling["rope_type"] == "yarn":
+        scaling.pop("attention_factor", None)
+    return scaling
 
 
 def end_token_ids(metadata: Mapping[str, object]) -> list[int]:

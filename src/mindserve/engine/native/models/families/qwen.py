@@ -22,7 +22,7 @@ def describe_qwen3(config: ModelConfig, fields: Fields) -> DecoderSpec:
 
 def _windows(config: ModelConfig, fields: Fields) -> tuple[int | None, ...]:
     """`layer_types` says which layers have the window; older files: those from `max_window_layers` on."""
-    if config.sliding_window is None:
+    if config.sliding_window is None or not fields.flag("use_sliding_window", False):
         return ()
     kinds = fields.texts("layer_types")
     if kinds:

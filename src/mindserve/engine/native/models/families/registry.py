@@ -24,6 +24,10 @@ FAMILIES = {
 
 def family_of(fields: Fields) -> Family:
     """Raises ModelLoadError for an unknown `model_type`."""
+    if "quantization_config" in fields:
+        raise ModelLoadError(
+            f"{fields.source}: quantization_config is not supported: use the plain weights or a GGUF file"
+        )
     model_type = fields.text("model_type")
     if model_type not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
