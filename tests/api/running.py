@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import msgspec
+import uvloop
 
 from mindserve.cli.compose import compose
 from mindserve.engine.scripted import Answer, Script, ScriptedEngine
@@ -171,7 +172,7 @@ def running(
         file.write_bytes(msgspec.json.encode(script))
         settings = apply(settings or settings_for(), Overrides(script=file, engine=EngineKind.SCRIPTED))
         started: Future[Running] = Future()
-        thread = threading.Thread(target=lambda: asyncio.run(_serve(settings, connection_limits, started)))
+        thread = threading.Thread(target=lambda: uvloop.run(_serve(settings, connection_limits, started)))
         thread.start()
         server = started.result(20)
         try:

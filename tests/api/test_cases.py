@@ -105,7 +105,7 @@ def parameters() -> Iterator[Any]:
         yield pytest.param(case, id=case.id, marks=marks)
 
 
-@pytest.mark.parametrize("case", parameters())
+@pytest.mark.parametrize("case", list(parameters()))
 def test_case(servers: Servers, case: Case) -> None:
     server = servers.server_for(case)
     response = server.browser.request(case.method, server.url + case.path, content=case.body, headers=case.headers)

@@ -115,9 +115,17 @@ def test_config_show_prints_json_without_secrets() -> None:
     shown = run("config", "show", str(SHIPPED))
     assert shown.returncode == 0
     assert json.loads(shown.stdout)["model"]["name"] == "llama_65b"
-    checked = run("config", "check", MIES_CONFIG_JSON_PATH=str(SHIPPED))
+
+
+def test_config_check_reads_tls_files_too(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.json"
+    plain.write_text(SHIPPED.read_text().replace('"httpsEnabled": true', '"httpsEnabled": false'))
+    checked = run("config", "check", MIES_CONFIG_JSON_PATH=str(plain))
     assert checked.returncode == 0
     assert "npuDeviceIds" in checked.stderr
+    checked = run("config", "check", str(SHIPPED))
+    assert checked.returncode == 1
+    assert "security/ca/ca.pem cannot be read" in checked.stderr.replace("\n", "")
 
 
 def test_the_chat_client_talks(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def chat(
     model: Annotated[str | None, typer.Option(help="Model or adapter; default: the server's model.")] = None,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
-    temperature: Annotated[float | None, typer.Option(min=0)] = None,
+    temperature: Annotated[float, typer.Option(min=0)] = 0.7,
 ) -> None:
     """Talk to a running server; an empty line or Ctrl-D ends. MINDSERVE_API_KEY is sent when it is set."""
     client = ChatClient(url, api_key=os.environ.get("MINDSERVE_API_KEY"))

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from mindserve.cli.operator import console, plain_errors, warn
+from mindserve.server.tls import server_context
 from mindserve.settings.location import load_configuration
 from mindserve.settings.show import as_plain
 from mindserve.settings.values import Settings
@@ -20,10 +21,14 @@ File = Annotated[Path | None, typer.Argument(help="MindIE config.json; without i
 
 @config_app.command()
 def check(file: File = None) -> None:
-    """Say whether the server would start with this configuration."""
+    """Say whether the server would start with this configuration; TLS files are read, the model is not."""
     settings = _load(file)
     for warning in settings.warnings:
         warn(warning)
+    with plain_errors():
+        for plane in {settings.server.service, settings.server.management, settings.server.metrics}:
+            if plane.tls is not None:
+                server_context(plane.tls)
     console.print("[bold green]ok[/]")
 
 

@@ -17,12 +17,16 @@ from mindserve.cli.compose import compose
 from mindserve.cli.operator import console, plain_errors, progress_bars, warn
 from mindserve.server.app import PlaneKind
 from mindserve.server.lifecycle import Lifecycle, bind
+from mindserve.server.protocol import ConnectionLimits
 from mindserve.settings.location import load_configuration
 from mindserve.settings.overrides import Overrides, apply, for_model
 from mindserve.settings.values import CachePrecision, EngineKind, Precision, Settings
 from mindserve.telemetry import configure_logging
 
 log = logging.getLogger("mindserve")
+
+SPARE_FILES = 256
+"""For everything that is no connection: libraries, the model, media."""
 
 ModelPath = Annotated[
     Path | None, typer.Argument(help="Model directory or .gguf file; with a configuration it replaces the model there.")
@@ -67,8 +71,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the command's options
         configure_logging(settings.log_level, as_json=log_json)
         for warning in settings.warnings:
             warn(warning)
-        _raise_file_limit()
-        uvloop.run(_serve(settings))
+        uvloop.run(_serve(settings, ConnectionLimits(max_connections=_connections(settings))))
 
 
 def _settings(config_file: Path | None, overrides: Overrides) -> Settings:
@@ -79,13 +82,13 @@ def _settings(config_file: Path | None, overrides: Overrides) -> Settings:
     return apply(load_configuration(config_file, os.environ), overrides)
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, limits: ConnectionLimits) -> None:
     started_s = time.perf_counter()
     listeners = bind(settings.server)
     with progress_bars() as report:
         composition = await compose(settings, report=report)
     try:
-        lifecycle = Lifecycle(composition.state, listeners)
+        lifecycle = Lifecycle(composition.state, listeners, connection_limits=limits)
         await lifecycle.start()
         _obey_signals(lifecycle, settings.server.limits.drain_timeout_s)
         _announce(lifecycle.urls[PlaneKind.SERVICE], settings, time.perf_counter() - started_s)
@@ -120,9 +123,14 @@ def _announce(url: str, settings: Settings, seconds: float) -> None:
         console.print(command, markup=False, soft_wrap=True)
 
 
-def _raise_file_limit() -> None:
-    """Every connection is a file; the soft limit is often lower than `maxLinkNum` needs."""
+def _connections(settings: Settings) -> int:
+    """How many connections a socket may have: some idle ones beside those that run and wait.
+
+    Every connection is a file, and the soft limit on files is often lower than that needs.
+    """
+    wanted = 4 * settings.server.limits.max_link_num + 64
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65536 if hard == resource.RLIM_INFINITY else hard
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    files = max(soft, min(wanted + SPARE_FILES, hard if hard != resource.RLIM_INFINITY else wanted + SPARE_FILES))
+    if files > soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return min(wanted, max(files - SPARE_FILES, 16))

@@ -110,9 +110,7 @@ class Lifecycle:
     ) -> None:
         self._state = state
         self._listeners = listeners
-        self._limits = connection_limits or ConnectionLimits(
-            max_connections=4 * state.settings.server.limits.max_link_num + 64
-        )
+        self._limits = connection_limits or ConnectionLimits()
         self._servers: list[PlaneServer] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._stop: asyncio.Future[float] | None = None

@@ -2,17 +2,21 @@
 
 import asyncio
 import secrets
+from ipaddress import ip_address
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
 
 from mindserve.contract.bodies import LoadAdapterRequest, UnloadAdapterRequest
 from mindserve.engine.base import FinishReason, GenerateRequest, SamplingParams
-from mindserve.errors import EngineFailure, InvalidRequest, MindserveError, NotFound, NotReady
+from mindserve.errors import EngineFailure, InvalidRequest, MindserveError, NotFound, NotReady, Unauthorized
+from mindserve.server.asgi import header
 from mindserve.server.json_api import json_body, json_response
 from mindserve.server.state import ServerState
+from mindserve.settings.values import ServerSettings
 
 MAX_PROBE_WAIT_S = 600
 PROBE_TEXT = "Hello"
@@ -91,11 +95,12 @@ class ManagementRoutes:
     async def config(self, request: Request) -> Response:
         """`GET /v1/config`: static facts."""
         settings = self._state.settings
+        max_seq_len = min(settings.model.max_seq_len, self._state.service.engine.info.max_context_len)
         return json_response(
             {
                 "modelName": settings.model.name,
-                "maxSeqLen": min(settings.model.max_seq_len, self._state.service.engine.info.max_context_len),
-                "maxOutputLen": settings.scheduler.max_iter_times,
+                "maxSeqLen": max_seq_len,
+                "maxOutputLen": min(settings.scheduler.max_iter_times, max_seq_len),
                 "cacheBlockSize": BLOCK_TOKENS,
                 "worldSize": 1,
             }
@@ -103,6 +108,7 @@ class ManagementRoutes:
 
     async def stop_service(self, request: Request) -> Response:
         """`GET /stopService`: answers when the last request has ended; `?mode=Force` cuts them short."""
+        self._check_operator(request)
         if self._state.is_stopping:
             raise EngineFailure("The service is stopping already.")
         is_forced = request.query_params.get("mode") == "Force"
@@ -112,6 +118,7 @@ class ManagementRoutes:
 
     async def load_adapter(self, request: Request) -> Response:
         """`POST /v1/load_lora_adapter` with `lora_name` and `lora_path`."""
+        self._check_operator(request)
         body = await json_body(request, self._state, LoadAdapterRequest)
         path = Path(body.lora_path)
         if not await asyncio.to_thread(path.exists):
@@ -121,9 +128,15 @@ class ManagementRoutes:
 
     async def unload_adapter(self, request: Request) -> Response:
         """`POST /v1/unload_lora_adapter` with `lora_name`."""
+        self._check_operator(request)
         body = await json_body(request, self._state, UnloadAdapterRequest)
         await self._state.service.unload_adapter(body.lora_name)
         return json_response({"status": "unloaded", "lora_name": body.lora_name})
+
+    def _check_operator(self, request: Request) -> None:
+        server = self._state.settings.server
+        if not is_operator(request.scope, server):
+            raise Unauthorized("Only the operator may do this: from this machine, with the API key, or over TLS.")
 
     def _check_running(self) -> None:
         if self._state.is_stopping:
@@ -149,6 +162,20 @@ class ManagementRoutes:
                         raise event.error or MindserveError("The engine has failed.")
         finally:
             tokens.cancel()
+
+
+def is_operator(scope: Scope, server: ServerSettings) -> bool:
+    """Whether a request may change the server.
+
+    A management plane of its own is the operator's, as with MindIE. On a socket that it shares with the service plane
+    anyone can ask, web pages in the operator's browser among them.
+    """
+    is_shared = (server.management.host, server.management.port) == (server.service.host, server.service.port)
+    if not is_shared or server.api_key is not None or scope["scheme"] == "https":
+        return True
+    client = scope.get("client")
+    is_web_page = header(scope, b"origin") is not None or header(scope, b"sec-fetch-site") not in (None, b"none")
+    return client is not None and ip_address(client[0]).is_loopback and not is_web_page
 
 
 def _wait_s(text: str | None) -> int:
