@@ -307,6 +307,20 @@ def test_what_cannot_be_enforced_is_refused_by_name(compiler, schema, named):
         compiler.calls_mask(find_format("hermes"), [tool])
 
 
+def test_patterns_that_explode_are_refused_before_the_engine_sees_them(compiler):
+    exploding = {"type": "string", "pattern": "^(a{1000}){1000}$"}
+    schema = {"type": "object", "properties": {"x": exploding}, "required": ["x"]}
+    with pytest.raises(InvalidRequest, match="not supported"):
+        compiler.json_mask(schema)
+
+
+def test_hundreds_of_optional_properties(compiler):
+    schema = {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(500)}}
+    for seed in range(3):
+        walk = Walk(compiler.json_mask(schema).fork(), TOKENIZER, seed).run(4000)
+        assert isinstance(json.loads(walk.text), dict)
+
+
 def test_keywords_that_cannot_be_enforced_are_ignored_unless_strict(compiler):
     mask = compiler.json_mask({"type": "array", "items": {"type": "integer"}, "uniqueItems": True})
     assert isinstance(json.loads(Walk(mask, TOKENIZER, 0).run().text), list)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from mindserve.engine.base import TokenMask
 from mindserve.errors import InvalidRequest
@@ -28,6 +28,7 @@ from mindserve.text.base import Tokenizer
 
 _MAX_CACHED_GRAMMARS = 32
 _MAX_ERROR_LENGTH = 160
+_TRIAL_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +141,7 @@ class GrammarCompiler:
         with self._lock:
             matcher = self._matchers.get(grammar)
             if matcher is None:
-                matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=0)
-                _refuse_error(matcher, param=param)
+                matcher = _new_matcher(tokenizer, grammar, param=param)
                 self._matchers[grammar] = matcher
             self._matchers.move_to_end(grammar)
             if len(self._matchers) > _MAX_CACHED_GRAMMARS:
@@ -225,14 +225,35 @@ def _library_tokenizer(lexicon: Lexicon) -> LLTokenizer:
     return LLTokenizer(TokenizerWrapper(vocabulary), eos_token=vocabulary.end_token_ids)
 
 
-def _refuse_error(matcher: LLMatcher, *, param: str) -> None:
-    if matcher.is_error():
-        reason = _reason(matcher.get_error())
-        raise InvalidRequest(f"The JSON schema in {param} is not supported: {reason}", param=param)
+def _new_matcher(tokenizer: LLTokenizer, grammar: str, *, param: str) -> LLMatcher:
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=0, limits=_limits())
+    message = matcher.get_error() or _trial_error(matcher.deep_copy())
+    if message:
+        raise InvalidRequest(f"The JSON schema in {param} is not supported: {_reason(message)}", param=param)
+    return matcher
+
+
+def _limits() -> LLParserLimits:
+    """Wide enough for hundreds of optional properties, tight enough that no pattern holds up the engine for long."""
+    return LLParserLimits(max_items_in_row=20_000, step_max_items=200_000, initial_lexer_fuel=500_000)
+
+
+def _trial_error(matcher: LLMatcher) -> str:
+    """The error of the first few steps, if any: what explodes does so here rather than on the engine's thread."""
+    for _ in range(_TRIAL_STEPS):
+        allowed = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+        if matcher.is_stopped():
+            break
+        first = int(np.flatnonzero(allowed)[0])
+        matcher.consume_token(first * 8 + (int(allowed[first]) & -int(allowed[first])).bit_length() - 1)
+    return matcher.get_error()
+
+
+_CONTEXT = re.compile(r"\s*\d+ \||<state>")
 
 
 def _reason(message: str) -> str:
     """The library's reason, without the place in a grammar that no client has seen."""
-    own = itertools.takewhile(lambda line: not re.match(r"\s*\d+ \|", line), message.strip().splitlines())
+    own = itertools.takewhile(lambda line: not _CONTEXT.match(line), message.strip().splitlines())
     _, _, reason = " ".join(" ".join(own).split()).rpartition("failed to compile JSON schema: ")
     return reason[:_MAX_ERROR_LENGTH] or "it cannot be compiled"
