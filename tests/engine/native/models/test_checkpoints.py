@@ -123,6 +123,7 @@ K_BIAS, NORM = "model.layers.1.self_attn.k_proj.bias", "model.norm.weight"
     [
         (without(K_BIAS), f"tensor {K_BIAS} is missing"),
         (without("model.embed_tokens.weight"), "tensor model.embed_tokens.weight is missing"),
+        (without("lm_head.weight"), "tensor lm_head.weight is missing"),
         (with_tensor(NORM, np.ones(63, np.float32)), rf"tensor {NORM} has shape \[63\], expected \[64\]"),
         (with_tensor(NORM, np.ones((64, 1), np.float32)), r"has shape \[64, 1\], expected \[64\]"),
         (with_tensor(NORM, np.ones(64, np.int32)), f"tensor {NORM} has type I32"),
@@ -220,6 +221,13 @@ def test_paths_without_a_model_are_named(tmp_path: Path) -> None:
         load(tmp_path / "nothing")
     with pytest.raises(ModelLoadError, match="found 0"):
         load(tmp_path)
+
+
+def test_tied_embeddings_are_stored_once() -> None:
+    graph = load_model(GOLDENS / "llama" / "model", Precision.INT8, progress=quiet).graph
+    table = 462 * 64
+    large = [n for n in graph.get_ops() if n.get_type_name() == "Constant" and np.prod(n.get_output_shape(0)) == table]
+    assert len(large) == 1
 
 
 def test_the_progress_of_building_reaches_its_end(model_dir: Path) -> None:

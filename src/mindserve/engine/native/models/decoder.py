@@ -42,10 +42,9 @@ def _embedded(table: Value, ids: Value, spec: DecoderSpec) -> Value:
 
 def _output_head(table: Value, spec: DecoderSpec, weights: Weights) -> Value:
     """The embedding itself when the two are tied: stored once."""
-    name = "lm_head.weight"
-    if spec.config.ties_embeddings or name not in weights:
+    if spec.config.ties_embeddings:
         return table
-    return weights.vocabulary_matrix(name, spec.config.vocab_size, spec.config.hidden_size)
+    return weights.vocabulary_matrix("lm_head.weight", spec.config.vocab_size, spec.config.hidden_size)
 
 
 def _rotations(positions: Value, spec: DecoderSpec, weights: Weights) -> tuple[Value, Value]:
