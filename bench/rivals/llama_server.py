@@ -20,6 +20,9 @@ def main() -> None:
     parameters.n_parallel = slots
     parameters.n_ctx = slots * context_per_slot
     parameters.ui = False
+    # Copies of finished prompts in main memory would only cost time: no prompt comes twice.
+    parameters.cache_ram_mib = 0
+    parameters.cache_idle_slots = False
     server = xllamacpp.Server(parameters)
     print(server.listening_address, flush=True)
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
