@@ -28,6 +28,12 @@ class Metrics:
         self.failed = self._counter("request_failed", "Requests that an engine failure or a timeout ended.")
         self.refused = self._counter("request_refused", "Requests refused after validation (overload, too long, ...).")
         self.abandoned = self._counter("request_abandoned", "Requests whose client left.")
+        self.errors = Counter(
+            "request_errors",
+            "Chat requests answered with an error, those refused by validation included.",
+            ("model_name", "status"),
+            registry=self.registry,
+        )
         self.prompt_tokens_sum = self._counter("prompt_tokens", "Prompt tokens processed.")
         self.generation_tokens_sum = self._counter("generation_tokens", "Tokens generated.")
         self.first_token = self._histogram("time_to_first_token_seconds", "Arrival to first token.", LATENCY_BUCKETS_S)
@@ -39,6 +45,10 @@ class Metrics:
         self.cached = self._histogram(
             "request_cached_tokens", "Prompt tokens found in the prefix cache.", COUNT_BUCKETS
         )
+
+    def count_error(self, status: int) -> None:
+        """A chat request ends with an error of this HTTP status, before or inside its stream."""
+        self.errors.labels(self.model_name, str(status)).inc()
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, ("model_name",), registry=self.registry).labels(self.model_name)
@@ -81,4 +91,6 @@ def configure_logging(level: str, *, as_json: bool = False) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
+    # Every malformed request is a warning there, and anyone can send thousands.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
     logging.getLogger("mindserve").setLevel(level.upper())

@@ -142,9 +142,9 @@ class Running:
         admission = self.state.service.admission
         return self.in_loop(lambda: admission.running + admission.waiting + self.engine.stats().running) == 0
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: str, **labels: str) -> float:
         """Current value of a metric."""
-        value = self.state.registry.get_sample_value(name, {"model_name": MODEL})
+        value = self.state.metrics.registry.get_sample_value(name, {"model_name": MODEL, **labels})
         assert value is not None, name
         return value
 

@@ -136,6 +136,19 @@ def test_an_unexpected_error_inside_a_stream_is_its_last_event(
     assert events(response.content) == [{"error": "Server internal error", "error_type": "Incomplete Generation"}]
 
 
+def test_an_unexpected_error_of_another_route_shows_nothing_either(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> str:
+        raise RuntimeError("secret detail")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mindserve.server.service_plane.spelled", fail)
+        response = server.send("/v1/tokenizer", {"inputs": "a"})
+    assert response.status_code == 500
+    assert response.json() == {"error": "Server internal error", "error_type": "Incomplete Generation"}
+
+
 def test_native_mode_speaks_openai() -> None:
     with running(with_server(settings_for(), api_mode=ApiMode.NATIVE)) as server:
         answer = server.post(chat()).json()

@@ -133,6 +133,8 @@ def test_metrics_count_what_happened() -> None:
         assert server.metric("request_received_total") == 3
         assert server.metric("request_success_total") == 2
         assert server.metric("request_failed_total") == 1
+        assert server.metric("request_errors_total", status="422") == 1
+        assert server.metric("request_errors_total", status="500") == 1
         assert server.metric("generation_tokens_total") == 33 + 5 + 2
         assert server.metric("time_to_first_token_seconds_count") == 3
         assert server.metric("time_per_output_token_seconds_count") == 32 + 4 + 1

@@ -139,6 +139,7 @@ def test_the_chat_client_talks(tmp_path: Path) -> None:
 
 def test_an_unknown_option_is_a_usage_error() -> None:
     assert run("serve", "--nonsense").returncode == 2
+    assert run("serve", "--log-level", "loud").returncode == 2
 
 
 @pytest.mark.parametrize("log_json", [True, False])

@@ -88,7 +88,7 @@ def _state(settings: Settings, engine: Engine, tokenizer: Tokenizer, prompts: Pr
         service=service,
         tokenizer=tokenizer,
         contexts={mode: _context(settings, engine.info, service, tokenizer, mode) for mode in ApiMode},
-        registry=metrics.registry,
+        metrics=metrics,
         mode=settings.server.api_mode,
     )
 

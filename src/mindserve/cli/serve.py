@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,16 @@ from mindserve.settings.values import CachePrecision, EngineKind, Precision, Set
 from mindserve.telemetry import configure_logging
 
 log = logging.getLogger("mindserve")
+
+
+class LogLevel(StrEnum):
+    """How much is logged; never prompts or answers."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
 
 SPARE_FILES = 256
 """For everything that is no connection: libraries, the model, media."""
@@ -47,7 +58,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the command's options
     max_seq_len: Annotated[int | None, typer.Option(min=2, help="Tokens of prompt and answer together.")] = None,
     engine: Annotated[EngineKind | None, typer.Option(help="`scripted` plays a script without a model.")] = None,
     script: Annotated[Path | None, typer.Option(help="Script of the scripted engine.")] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_level: Annotated[LogLevel | None, typer.Option()] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="One JSON object per log line.")] = False,
 ) -> None:
     """Serve a model. Without a MODEL_PATH the configuration names it. The API key comes from MINDSERVE_API_KEY."""

@@ -11,7 +11,7 @@ from mindserve.contract.validate import parse_request
 from mindserve.errors import DuplicateRequest, NotReady
 from mindserve.render import ChunkRenderer, Completion, Envelope, ranks_choices
 from mindserve.server.asgi import ClientGone, ClientWatch, header, parsed, read_body, send_json, send_whole
-from mindserve.server.errors import error_event, error_reply, note_unexpected
+from mindserve.server.errors import error_event, error_reply, note_unexpected, row_of
 from mindserve.server.state import ServerState
 from mindserve.service import ChatStream
 from mindserve.settings.values import ApiMode
@@ -68,6 +68,7 @@ class ChatEndpoint:
         except ClientGone:
             return
         except Exception as error:
+            self._state.metrics.count_error(row_of(error).status)
             await exchange.fail(error)
 
     async def _read(self, scope: Scope, receive: Receive, mode: ApiMode) -> ChatRequest:

@@ -13,6 +13,6 @@ def metrics_routes(state: ServerState) -> list[BaseRoute]:
     """The plane's routes."""
 
     async def metrics(request: Request) -> Response:
-        return Response(generate_latest(state.registry), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(state.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
     return [Route("/metrics", metrics)]

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry
-
 from mindserve.contract.context import ValidationContext
 from mindserve.service import ChatService
 from mindserve.settings.values import ApiMode, Settings
+from mindserve.telemetry import Metrics
 from mindserve.text.base import Tokenizer
 
 OWNER = "mindserve"
@@ -60,7 +59,7 @@ class ServerState:
     tokenizer: Tokenizer
     contexts: Mapping[ApiMode, ValidationContext]
     """What validation knows, in either mode."""
-    registry: CollectorRegistry
+    metrics: Metrics
     mode: ApiMode
     request_stop: Callable[[float], None] = lambda drain_timeout_s: None
     """Begin to stop, with this many seconds for running requests; set by the lifecycle."""
