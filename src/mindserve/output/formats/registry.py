@@ -43,11 +43,12 @@ _TEMPLATE_SIGNS: Final[tuple[tuple[tuple[str, ...], ToolFormat | None], ...]] = 
     (("<｜tool▁calls▁begin｜>", "```json"), DEEPSEEK_V3),
     (("<｜tool▁calls▁begin｜>",), DEEPSEEK_V31),
     (("<tool_call>", "<function="), QWEN3_CODER),
-    (("<tool_call>", "<arg_key>"), None),  # GLM-4.5, a format of its own
+    (("<tool_call>", "<arg_key>"), None),  # GLM-4.5 has a format of its own
+    (("<tool_call>", "<invoke"), None),  # so has MiniMax
     (("<tool_call>",), HERMES),
     (("✿FUNCTION✿",), QWEN2),
     (("<|start_header_id|>", '"parameters"'), LLAMA3),
-    (("<|observation|>", "GLM-4"), GLM4),
+    (("[gMASK]<sop>",), GLM4),
 )
 """What a template that knows the format contains, the telling ones first."""
 
