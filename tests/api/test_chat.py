@@ -63,6 +63,13 @@ def test_ids_count_up_and_req_id_replaces_them(server: Running) -> None:
         assert server.post(chat(), headers={"req-id": unfit}).json()["id"].startswith("endpoint_common_")
 
 
+def test_every_answer_has_a_mark_of_its_own(server: Running) -> None:
+    answers = [server.post(body) for body in (chat(), chat(stream=True), chat(temperature=-1), chat("fail"), chat())]
+    marks = {answer.headers["RequestUUID"] for answer in answers}
+    assert len(marks) == 5
+    assert all(re.fullmatch("[0-9a-f]{32}", mark) for mark in marks)
+
+
 def test_a_running_req_id_is_refused(server: Running) -> None:
     with server.hanging(headers={"req-id": "one"}):
         response = server.post(chat(), headers={"req-id": "one"})

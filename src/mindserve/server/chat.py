@@ -1,7 +1,8 @@
 """`POST /v1/chat/completions`. A bare ASGI application: every layer here would be paid for on each token."""
 
+import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.types import Receive, Scope, Send
 
@@ -27,12 +28,14 @@ class Exchange:
     mode: ApiMode
     created: int
     request_id: str = ""
+    mark: tuple[bytes, bytes] = field(default_factory=lambda: (b"requestuuid", secrets.token_hex(16).encode()))
+    """A header of every answer (contract: headers); it also tells apart requests that chose the same `req-id`."""
     has_started: bool = False
 
     async def start_stream(self) -> None:
         """Status line and headers of a stream."""
         self.has_started = True
-        await self.send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+        await self.send({"type": "http.response.start", "status": 200, "headers": [*SSE_HEADERS, self.mark]})
 
     async def write(self, events: bytes) -> None:
         """One step's events, as they are ready."""
@@ -49,7 +52,7 @@ class Exchange:
             await self.end_stream(error_event(error, self.mode))
             return
         reply = error_reply(error, self.mode)
-        await send_whole(self.send, status=reply.status, headers=reply.headers, body=reply.body)
+        await send_whole(self.send, status=reply.status, headers=[*reply.headers, self.mark], body=reply.body)
 
 
 class ChatEndpoint:
@@ -114,7 +117,7 @@ class ChatEndpoint:
             completion.feed(events)
         body = completion.render()
         exchange.has_started = True
-        await send_json(exchange.send, body)
+        await send_json(exchange.send, body, headers=[exchange.mark])
 
 
 def _wanted_id(scope: Scope) -> str | None:
