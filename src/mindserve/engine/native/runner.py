@@ -20,16 +20,20 @@ class LazyOutput:
     def __init__(self, head: Head, logits: ov.Tensor, inverse_temperature: NDArray[np.float32]) -> None:
         self._head, self._tensor, self._scale = head, logits, inverse_temperature
 
-    @cached_property
+    @property
     def logits(self) -> NDArray[np.float32]:
         """[R, vocab_size], where the runtime wrote them."""
         rows = self._tensor.data
         rows.flags.writeable = False
         return rows
 
-    @cached_property
+    @property
     def best_ids(self) -> NDArray[np.int32]:
         """[R]"""
+        return self._best_ids
+
+    @cached_property
+    def _best_ids(self) -> NDArray[np.int32]:
         return self._head.best(self._tensor)
 
     @cached_property
