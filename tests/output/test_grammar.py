@@ -158,6 +158,20 @@ def test_a_mixed_list_constrains_only_by_what_each_function_says(compiler):
     assert walk.mask.allowed() is None
 
 
+@pytest.mark.parametrize("name", ["hermes", "deepseek_v31"])
+def test_a_marker_in_letters_begins_a_strict_call_too(compiler, name):
+    format_ = find_format(name)
+    walk = Walk(compiler.strict_mask(format_, STRICT), TOKENIZER, 2)
+    for byte in format_.starts[0].marker.encode():
+        (letter,) = TOKENIZER.encode_bytes(bytes([byte]))
+        assert letter in (ids_of(walk.mask, TOKENIZER.vocab_size) or {letter})
+        walk.step(letter)
+    assert END_ID not in ids_of(walk.mask, TOKENIZER.vocab_size)
+    _walk_until_free(walk)
+    plan = OutputPlan(tools=ToolPlan(format=format_, parameters=SCHEMAS))
+    assert len(fold(play(plan, TOKENIZER, walk.tokens, end_token=END_ID)[0]).calls) == 1
+
+
 WITHOUT_TAGS = make_tokenizer(without=("<think>", "</think>", "<tool_call>", "</tool_call>"))
 SPECIAL_TAGS = make_tokenizer(special=("<think>", "</think>"))
 

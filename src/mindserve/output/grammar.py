@@ -116,7 +116,7 @@ class GrammarCompiler:
 
     def _tag(self, text: str) -> Tag:
         lexicon, _ = self._prepare()
-        return Tag(text=text.encode(), token_id=lexicon.marker_ids.get(text), token_ids=tuple(lexicon.encode_tag(text)))
+        return Tag(text=text.encode(), token_ids=tuple(lexicon.encode_tag(text)))
 
     def _after_thought(self, mask: Constraint, thought: ThoughtLimits | None) -> TokenMask:
         if thought is None or thought.plan.start is ThoughtStart.NONE:
@@ -127,7 +127,7 @@ class GrammarCompiler:
         lexicon, _ = self._prepare()
         format_ = thought.plan.format
         text, _, _ = thought.early_stopping_text.partition(format_.closing)
-        closing = self._tag(format_.closing)
+        closing = replace(self._tag(format_.closing), token_id=lexicon.marker_ids.get(format_.closing))
         rule = ThoughtRule(
             opening=self._tag(format_.opening) if thought.plan.start is ThoughtStart.IF_OPENED else None,
             closing=closing,
