@@ -138,14 +138,6 @@ class Lifecycle:
         if self._stop is not None and not self._stop.done():
             self._stop.set_result(drain_timeout_s)
 
-    def force(self) -> None:
-        """Stop at once, whatever runs."""
-        self.request_stop(0)
-        for server in self._servers:
-            server.force_exit = True
-        for task in self._tasks:
-            task.cancel()
-
     async def run(self) -> None:
         """Until `request_stop`; then drain and close. The engine is the caller's."""
         assert self._stop is not None, "start comes first"
