@@ -79,6 +79,16 @@ def gather_rows(table: Value, rows: Value) -> Value:
     return _out(opset.gather(table, rows, ints(0)))
 
 
+def gather_columns(table: Value, columns: Value) -> Value:
+    """`table[:, columns]`."""
+    return _out(opset.gather(table, columns, ints(1)))
+
+
+def choose(condition: Value, chosen: Value, other: Value) -> Value:
+    """`chosen` where `condition` holds, elsewhere `other`."""
+    return _out(opset.select(condition, chosen, other))
+
+
 def linear(x: Value, weight: Value, bias: Value | None = None, *, name: str | None = None) -> Value:
     """`x @ weight.T + bias`; the product's node can be found by `name` later (adapters)."""
     product = opset.matmul(x, weight, False, True)
@@ -112,6 +122,12 @@ def rms_normalise(x: Value, weight: Value, epsilon: float) -> Value:
     mean = opset.reduce_mean(opset.power(x, floats(2.0)), ints([-1]), True)
     scale = opset.divide(floats(1.0), opset.sqrt(opset.add(mean, floats(epsilon))))
     return _out(opset.multiply(opset.multiply(scale, x), weight))
+
+
+def normalise(x: Value, weight: Value, bias: Value, epsilon: float) -> Value:
+    """Over the last axis: mean 0, variance 1, then scaled and moved."""
+    centred = opset.mvn(x, ints([-1]), True, epsilon, "inside_sqrt")
+    return _out(opset.add(opset.multiply(centred, weight), bias))
 
 
 def split(x: Value, sizes: Sequence[int]) -> list[Value]:
@@ -151,6 +167,27 @@ def sizes(x: Value, axes: Sequence[int]) -> Value:
     return _out(opset.gather(opset.shape_of(x), ints(list(axes)), ints(0)))
 
 
+def head_of(x: Value, axis: int, count: Value) -> Value:
+    """The first `count` (a vector of one) on one axis."""
+    return _out(opset.slice(x, ints([0]), count, ints([1]), ints([axis])))
+
+
+def reshape_to(x: Value, shape: Value) -> Value:
+    """In a computed shape."""
+    return _out(opset.reshape(x, shape, False))
+
+
+def mean_over(x: Value, axis: int) -> Value:
+    """Along one axis, which goes."""
+    return _out(opset.reduce_mean(x, ints([axis]), False))
+
+
+def convolve(x: Value, kernel: Value, bias: Value, *, stride: int) -> Value:
+    """`[batch, channels, width]` with kernels `[out, channels, 3]`, padded by one on both sides."""
+    product = opset.convolution(x, kernel, [stride], [1], [1], [1])
+    return _out(opset.add(product, opset.reshape(bias, ints([1, -1, 1]), False)))
+
+
 def broadcast(x: Value, shape: Value) -> Value:
     """Bidirectional."""
     return _out(opset.broadcast(x, shape, "bidirectional"))
@@ -174,6 +211,16 @@ def silu(x: Value) -> Value:
 def gelu_tanh(x: Value) -> Value:
     """The tanh approximation."""
     return _out(opset.gelu(x, "tanh"))
+
+
+def gelu(x: Value) -> Value:
+    """x times the normal distribution up to x, exactly."""
+    return _out(opset.gelu(x, "erf"))
+
+
+def gelu_quick(x: Value) -> Value:
+    """x * sigmoid(1.702 x)."""
+    return _out(opset.swish(x, floats(1.702)))
 
 
 def sigmoid(x: Value) -> Value:
@@ -223,6 +270,12 @@ def attention(query: Value, key: Value, value: Value, mask: Value, *, scale: flo
     """Scaled dot products over `[batch, heads, tokens, head_dim]`."""
     node = opset.scaled_dot_product_attention(query, key, value, mask, floats(scale), causal=False)
     return _out(node)
+
+
+def plain_attention(query: Value, key: Value, value: Value, mask: Value | None = None) -> Value:
+    """As `attention`, without a cache: every query sees every key, but for what `mask` adds to their products."""
+    inputs = (query, key, value) if mask is None else (query, key, value, mask)
+    return _out(opset.scaled_dot_product_attention(*inputs, causal=False))
 
 
 def cached(new: Value, name: str, beams: Value, *, heads: int, head_dim: int) -> tuple[Value, ov.Node]:

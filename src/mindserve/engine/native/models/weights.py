@@ -40,6 +40,10 @@ class Weights:
         """A vector as numbers."""
         return self._read(name, (size,)).dense()
 
+    def array(self, name: str, *shape: int) -> NDArray[np.float32]:
+        """A tensor of any shape as numbers."""
+        return self._read(name, shape).dense()
+
     def bias(self, parts: Sequence[Part], order: RowOrder = None) -> Value:
         """Vectors joined, in the given order."""
         joined = np.concatenate([self.numbers(name, size) for name, size in parts])
