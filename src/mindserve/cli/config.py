@@ -26,7 +26,7 @@ def check(file: File = None) -> None:
     for warning in settings.warnings:
         warn(warning)
     with plain_errors():
-        for plane in {settings.server.service, settings.server.management, settings.server.metrics}:
+        for plane in (settings.server.service, settings.server.management, settings.server.metrics):
             if plane.tls is not None:
                 server_context(plane.tls)
     console.print("[bold green]ok[/]")
