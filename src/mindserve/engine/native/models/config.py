@@ -21,6 +21,10 @@ class RopeKind(StrEnum):
     LONGROPE = "longrope"
 
 
+OTHER_ROPE_NAMES = {"su": RopeKind.LONGROPE, "mrope": RopeKind.DEFAULT}
+"""`mrope` says how positions are made, not how frequencies are stretched."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
     """`rope_scaling` / `rope_parameters`. Fields that a kind does not use keep their defaults."""
@@ -103,7 +107,7 @@ def _rope_scaling(config: Fields, max_position: int) -> RopeScaling:
     if fields is None:
         return RopeScaling()
     name = fields.text("rope_type", fields.text("type", "default"))
-    name = RopeKind.LONGROPE if name == "su" else name
+    name = OTHER_ROPE_NAMES.get(name, name)
     if name not in set(RopeKind):
         raise fields.wrong("rope_type", "one of " + ", ".join(RopeKind))
     original = config.positive("original_max_position_embeddings", max_position)

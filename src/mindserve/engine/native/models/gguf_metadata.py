@@ -28,6 +28,7 @@ ARCHITECTURES = {
     "mistral": Architecture(model_type="mistral", permutes_rotary_rows=True),
     "qwen2": Architecture(model_type="qwen2"),
     "qwen3": Architecture(model_type="qwen3"),
+    "qwen2vl": Architecture(model_type="qwen2_vl"),
     "qwen2moe": Architecture(model_type="qwen2_moe", extra_config={"norm_topk_prob": False}),
     "qwen3moe": Architecture(model_type="qwen3_moe", extra_config={"norm_topk_prob": True}),
     "chatglm": Architecture(model_type="glm"),
@@ -53,6 +54,7 @@ CONFIG_KEYS = {
 }
 
 SCALING_KEYS = {
+    "rope.dimension_sections": "mrope_section",
     "rope.scaling.type": "rope_type",
     "rope.scaling.factor": "factor",
     "rope.scaling.original_context_length": "original_max_position_embeddings",

@@ -1,7 +1,7 @@
 """From a model's files to the graph that the engine runs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import openvino as ov
@@ -9,10 +9,12 @@ import openvino as ov
 from mindserve.engine.native.models.checkpoint import Checkpoint, model_files
 from mindserve.engine.native.models.config import ModelConfig, read_config
 from mindserve.engine.native.models.decoder import build_decoder
-from mindserve.engine.native.models.families.registry import describe, family_of, usual_keys
+from mindserve.engine.native.models.families.registry import describe, family_of, tensor_names, usual_keys
 from mindserve.engine.native.models.gguf_checkpoint import GgufCheckpoint
 from mindserve.engine.native.models.paged import to_paged
 from mindserve.engine.native.models.safetensors_checkpoint import SafetensorsCheckpoint
+from mindserve.engine.native.models.towers.build import TowerGraphs, build_towers
+from mindserve.engine.native.models.towers.hf_config import media_spec
 from mindserve.engine.native.models.weights import Weights
 from mindserve.settings.values import Precision
 
@@ -26,11 +28,12 @@ class LoadedModel:
 
     `graph` takes `input_ids`, `position_ids` `[T]` int64, `past_lens`, `subsequence_begins`, `block_indices`,
     `block_indices_begins`, `max_context_len` (int32), `key_cache.N`, `value_cache.N` and `sample_rows` `[R]` int64, and
-    gives `logits` `[R, vocab_size]`.
+    gives `logits` `[R, vocab_size]`. With media it also takes what `build_decoder` says.
     """
 
     graph: ov.Model
     config: ModelConfig
+    towers: TowerGraphs | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class StatefulModel:
     graph: ov.Model
     config: ModelConfig
     windows: tuple[int | None, ...]
+    towers: TowerGraphs | None = None
 
 
 def load_model(path: Path, precision: Precision, *, progress: Progress) -> LoadedModel:
@@ -54,19 +58,22 @@ def build_model(path: Path, precision: Precision, *, progress: Progress) -> Stat
     family = family_of(checkpoint.config)
     fields = usual_keys(checkpoint.config, family)
     spec = describe(family, read_config(fields, checkpoint.generation), fields)
-    weights = Weights(checkpoint, precision, family.tensor_names)
+    media = media_spec(checkpoint.config, spec.config.hidden_size)
+    spec = replace(spec, takes_embeddings=media is not None)
+    weights = Weights(checkpoint, precision, tensor_names(family, checkpoint))
 
     def on_layer(index: int) -> None:
         progress("building", (index + 1) / spec.config.num_layers)
 
     graph = build_decoder(spec, weights, on_layer)
-    return StatefulModel(graph=graph, config=spec.config, windows=spec.windows)
+    towers = None if media is None else build_towers(media, checkpoint, precision)
+    return StatefulModel(graph=graph, config=spec.config, windows=spec.windows, towers=towers)
 
 
 def paged_model(model: StatefulModel) -> LoadedModel:
     """Transform (in place)."""
     to_paged(model.graph, model.windows)
-    return LoadedModel(graph=model.graph, config=model.config)
+    return LoadedModel(graph=model.graph, config=model.config, towers=model.towers)
 
 
 def open_checkpoint(path: Path) -> Checkpoint:

@@ -58,6 +58,10 @@ class DecoderSpec:
     windows: tuple[int | None, ...] = ()
     """Sliding window of each layer; (): none has one."""
     experts: Experts | None = None
+    takes_embeddings: bool = False
+    """Whether rows of the embedding can be replaced from outside (media)."""
+    rotary_sections: tuple[int, ...] = ()
+    """Rotating pairs that turn with a token's time, height and width; (): positions are plain numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +73,7 @@ class Family:
     """Usual keys of config.json -> the family's."""
     tensor_names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Parts of the usual tensor names -> the family's."""
+    newer_tensor_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The same in files of newer library versions, where those differ."""
+    config_defaults: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What published config.json files of the family leave out, by usual key."""

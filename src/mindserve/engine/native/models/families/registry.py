@@ -1,9 +1,11 @@
 """Which `model_type` is which family."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from mindserve.engine.native.models.checkpoint import Checkpoint
 from mindserve.engine.native.models.config import ModelConfig
-from mindserve.engine.native.models.families import chatglm, glm, llama, mistral, phi3, qwen
+from mindserve.engine.native.models.families import chatglm, glm, llama, mistral, phi3, qwen, qwen_media
 from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import Activation, DecoderSpec, Family
 from mindserve.errors import ModelLoadError
@@ -17,6 +19,9 @@ FAMILIES = {
     "qwen3_moe": Family(describe=qwen.describe_qwen3_moe),
     "glm": Family(describe=glm.describe_glm),
     "glm4": Family(describe=glm.describe_glm4),
+    "qwen2_vl": qwen_media.VISION,
+    "qwen2_5_vl": qwen_media.VISION,
+    "qwen2_audio": qwen_media.AUDIO,
     "chatglm": chatglm.FAMILY,
     "phi3": Family(describe=phi3.describe),
 }
@@ -36,9 +41,18 @@ def family_of(fields: Fields) -> Family:
 
 
 def usual_keys(fields: Fields, family: Family) -> Fields:
-    """The configuration with the usual keys beside the family's own."""
+    """The configuration with the usual keys beside the family's own, and with the text model's on top."""
+    text = fields.section("text_config")
+    of_text = {} if text is None else {key: value for key, value in text.values.items() if key != "model_type"}
     translated = {usual: fields.values[own] for usual, own in family.config_keys.items() if own in fields.values}
-    return Fields(fields.source, {**fields.values, **translated})
+    return Fields(fields.source, {**family.config_defaults, **fields.values, **of_text, **translated})
+
+
+def tensor_names(family: Family, checkpoint: Checkpoint) -> Mapping[str, str]:
+    """The family's, or its newer ones: whichever the checkpoint's embedding has."""
+    newer = family.newer_tensor_names
+    has_newer = newer and newer["model."] + "embed_tokens.weight" in checkpoint
+    return newer if has_newer else family.tensor_names
 
 
 def describe(family: Family, config: ModelConfig, fields: Fields) -> DecoderSpec:

@@ -32,7 +32,7 @@ def _patch_order(height: int, width: int, merge_size: int) -> NDArray[np.int64]:
 
 
 def _rotations(spec: VisionSpec, height: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """`[P, head_dim]` cos and sin: the first half of the rotating pairs turns with the row, the other with the column."""
+    """`[P, head_dim]` cos and sin: half of the rotating pairs turns with the row, the other with the column."""
     pairs = spec.head_dim // 4
     frequencies = _THETA ** -(np.arange(pairs) / pairs)
     places = _patch_order(height, width, spec.merge_size)

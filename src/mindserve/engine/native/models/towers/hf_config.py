@@ -1,6 +1,8 @@
 """Towers as config.json describes them, per `model_type`."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypedDict
 
 from mindserve.engine.base import MediaKind
 from mindserve.engine.native.models.fields import Fields
@@ -28,15 +30,16 @@ def _qwen2_vl(fields: Fields, output_size: int) -> MediaSpec:
 
 def _qwen2_5_vl(fields: Fields, output_size: int) -> MediaSpec:
     vision = _section(fields, "vision_config")
-    common = _common(vision, vision.positive("hidden_size"))
-    unit = common["patch_size"] * common["merge_size"]
     spec = VisionSpec(
-        **common,
+        **_common(vision, vision.positive("hidden_size")),
         output_size=output_size,
         intermediate_size=vision.positive("intermediate_size"),
         activation=_activation(vision, "hidden_act", TowerActivation.SILU),
+    )
+    spec = replace(
+        spec,
         is_gated=True,
-        window=max(1, vision.positive("window_size", 112) // unit) * common["merge_size"],
+        window=window_patches(vision.positive("window_size", 112), spec),
         full_attention_layers=frozenset(vision.integers("fullatt_block_indexes")),
     )
     return MediaSpec(
@@ -70,7 +73,22 @@ READERS: Mapping[str, Callable[[Fields, int], MediaSpec]] = {
 }
 
 
-def _common(vision: Fields, hidden_size: int) -> dict[str, int]:
+def window_patches(window_pixels: int, spec: VisionSpec) -> int:
+    """Patches per side of a window: whole tokens."""
+    return max(1, window_pixels // (spec.patch_size * spec.merge_size)) * spec.merge_size
+
+
+class _Common(TypedDict):
+    depth: int
+    hidden_size: int
+    num_heads: int
+    channels: int
+    patch_size: int
+    temporal_patch_size: int
+    merge_size: int
+
+
+def _common(vision: Fields, hidden_size: int) -> _Common:
     """Sizes that both generations name alike."""
     heads = vision.positive("num_heads", 16)
     if hidden_size % (4 * heads):

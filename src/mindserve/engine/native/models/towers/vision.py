@@ -108,8 +108,10 @@ class VisionGraph:
 
     def _mixed_in_windows(self, query: Value, key: Value, value: Value) -> Value:
         """Patches are brought together window by window, and back to their places afterwards."""
-        parts = (ops.transpose(ops.gather_rows(each, self._rows), [0, 2, 1, 3]) for each in (query, key, value))
-        mixed = ops.plain_attention(*parts, self._mask)
+        query, key, value = (
+            ops.transpose(ops.gather_rows(each, self._rows), [0, 2, 1, 3]) for each in (query, key, value)
+        )
+        mixed = ops.plain_attention(query, key, value, self._mask)
         rows = ops.reshape(ops.transpose(mixed, [0, 2, 1, 3]), [-1, self._spec.hidden_size])
         return ops.gather_rows(rows, self._places)
 
