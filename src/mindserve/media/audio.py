@@ -9,7 +9,7 @@ import soxr  # pyright: ignore[reportMissingTypeStubs]
 from numpy.typing import NDArray
 
 from mindserve.errors import InvalidRequest
-from mindserve.media.containers import audio_format, open_container, read_head
+from mindserve.media.containers import audio_format, decoded, open_container, read_head
 
 INVALID: Final = "Invalid audio content, check the input audio"
 UNSUPPORTED: Final = "Invalid audio content: expected 1 to {channels} channels at {low} to {high} Hz"
@@ -51,7 +51,7 @@ def _decode(file: IO[bytes], demuxer: str, *, max_s: float) -> tuple[int, NDArra
             )
         pieces: list[NDArray[np.float32]] = []
         wanted = int(max_s * rate)
-        for piece in _mono(container.decode(stream)):
+        for piece in _mono(decoded(container, stream, av.AudioFrame)):
             pieces.append(piece[:wanted])
             wanted -= len(pieces[-1])
             if wanted <= 0:

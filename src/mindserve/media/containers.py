@@ -3,16 +3,23 @@
 Other demuxers (playlists, concatenations) would open further files and addresses.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Final
+from typing import IO, Final, TypeVar
 
 import av
+from av.audio.stream import AudioStream
 from av.container import InputContainer
+from av.error import InvalidDataError
+from av.video.stream import VideoStream
+
+_Frame = TypeVar("_Frame", av.AudioFrame, av.VideoFrame)
 
 _ASF: Final = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 _MP4_BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide"})
 _HEAD_BYTES: Final = 16
+_MAX_BROKEN_PACKETS: Final = 16
+"""Players skip them as well: a cut end, tags between frames."""
 _OPTIONS: Final[Mapping[str, str]] = {"protocol_whitelist": "none"}
 
 
@@ -49,3 +56,17 @@ def open_container(file: IO[bytes], demuxer: str) -> Generator[InputContainer]:
     file.seek(0)
     with av.open(file, mode="r", format=demuxer, options=dict(_OPTIONS), metadata_errors="replace") as container:
         yield container
+
+
+def decoded(container: InputContainer, stream: AudioStream | VideoStream, frame_type: type[_Frame]) -> Iterator[_Frame]:
+    """The frames of `stream` in order, over a few broken packets. Raises what PyAV raises."""
+    broken = 0
+    for packet in container.demux(stream):
+        try:
+            frames = packet.decode()
+        except InvalidDataError:
+            broken += 1
+            if broken > _MAX_BROKEN_PACKETS:
+                raise
+            continue
+        yield from (frame for frame in frames if isinstance(frame, frame_type))

@@ -7,7 +7,7 @@ listed. Numeric spellings that resolvers accept but standards do not (`127.1`, `
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, Self
 from urllib.parse import SplitResult, urlsplit
 
@@ -29,10 +29,12 @@ _HOST_NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a
 _NUMERIC_ENDING: Final = re.compile(r"(^|\.)(\d+|0x[0-9a-f]*)$")
 _PLATFORM_ADDRESSES: Final = frozenset({ip_address("168.63.129.16")})
 """Public by number, but answered by the cloud platform that hosts the machine."""
-_EMBEDDING: Final[tuple[IPv6Network, ...]] = tuple(
-    IPv6Network(network) for network in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
+_NOT_PUBLIC: Final = tuple(
+    ip_network(network)
+    for network in ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
 )
-"""IPv6 prefixes whose addresses are gateways to IPv4 ones."""
+"""Protocol assignments, gateways between the two protocols and documentation, whatever the library knows of them."""
+_GLOBAL_IPV6: Final = IPv6Network("2000::/3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +109,11 @@ class AddressPolicy:
 
 def is_public(address: Address) -> bool:
     """Whether an address belongs to the open internet: not this machine, its networks, its platform or a gateway."""
-    if isinstance(address, IPv6Address) and any(address in network for network in _EMBEDDING):
+    if isinstance(address, IPv6Address) and address not in _GLOBAL_IPV6:
         return False
     if address in _PLATFORM_ADDRESSES or address.is_multicast or address.is_reserved:
         return False
-    return address.is_global
+    return address.is_global and not any(address in network for network in _NOT_PUBLIC)
 
 
 def as_address(text: str) -> Address | None:

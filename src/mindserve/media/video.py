@@ -12,7 +12,7 @@ from av.video.stream import VideoStream
 from PIL import Image
 
 from mindserve.errors import InvalidRequest
-from mindserve.media.containers import open_container, read_head, video_format
+from mindserve.media.containers import decoded, open_container, read_head, video_format
 from mindserve.media.limits import MediaLimits
 
 INVALID: Final = "Invalid video content, check the input video"
@@ -77,7 +77,7 @@ def open_video(file: IO[bytes], sampling: FrameSampling, limits: MediaLimits) ->
     with open_container(file, demuxer) as container:
         stream = container.streams.video[0]
         _prepare(stream, limits, uses_key_frames=uses_key_frames)
-        frames = _sampled(container.decode(stream), wanted, limits)
+        frames = _sampled(decoded(container, stream, av.VideoFrame), wanted, limits)
         yield VideoClip(frame_count=len(wanted), fps=count * index.fps / index.frames, frames=frames)
 
 
