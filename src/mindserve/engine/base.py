@@ -182,7 +182,14 @@ class ModelInfo:
     eos_token_ids: frozenset[int] = frozenset()
     default_top_k: int | None = None
     """top_k of generation_config.json, else config.json."""
-    media: frozenset[MediaKind] = frozenset()
+    media_token_ids: Mapping[MediaKind, int] = field(default_factory=dict[MediaKind, int])
+    """The kinds of media that the model takes, and the token that stands for each in the prompt, repeated as often as
+    the tower makes tokens of it."""
+
+    @property
+    def media(self) -> frozenset[MediaKind]:
+        """The kinds of media that the model takes."""
+        return frozenset(self.media_token_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

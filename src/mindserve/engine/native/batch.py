@@ -17,10 +17,11 @@ def build_batch(plan: Plan) -> StepBatch:
     past = [entry.sequence.computed for entry in entries]
     counts = [entry.row_count for entry in entries]
     begins = _offsets(counts)
+    embeddings, is_embedded = _embeddings(entries, begins)
     tables = [e.sequence.blocks[: blocks_for(e.sequence.computed + e.row_count)] for e in entries]
     return StepBatch(
         token_ids=np.fromiter(chain.from_iterable(map(_tokens, entries)), np.int64, int(begins[-1])),
-        positions=_positions(past, counts, begins),
+        positions=_positions(entries, begins),
         past_lens=np.array(past, np.int32),
         subsequence_begins=begins,
         block_indices=np.array(list(chain.from_iterable(tables)), np.int32),
@@ -31,6 +32,8 @@ def build_batch(plan: Plan) -> StepBatch:
             [e.sequence.sampler.inverse_temperature for e in entries if e.is_sampled for _ in range(1 + len(e.draft))],
             np.float32,
         ),
+        embeddings=embeddings,
+        is_embedded=is_embedded,
     )
 
 
@@ -50,6 +53,32 @@ def _offsets(lengths: list[int]) -> NDArray[np.int32]:
     return offsets
 
 
-def _positions(past: list[int], counts: list[int], begins: NDArray[np.int32]) -> NDArray[np.int64]:
-    shift = np.array(past, np.int64) - begins[:-1]
-    return np.arange(begins[-1], dtype=np.int64) + np.repeat(shift, counts)
+def _positions(entries: list[Scheduled], begins: NDArray[np.int32]) -> NDArray[np.int64]:
+    counts = [entry.row_count for entry in entries]
+    shift = np.array([entry.sequence.computed for entry in entries], np.int64) - begins[:-1]
+    positions = np.arange(begins[-1], dtype=np.int64) + np.repeat(shift, counts)
+    with_media = [i for i, entry in enumerate(entries) if entry.sequence.active.media is not None]
+    if not with_media:
+        return positions
+    positions = np.tile(positions, (3, 1))
+    for i in with_media:
+        media = entries[i].sequence.active.media
+        assert media is not None
+        positions[:, begins[i] : begins[i + 1]] = media.positions(entries[i].sequence.computed, counts[i])
+    return positions
+
+
+def _embeddings(
+    entries: list[Scheduled], begins: NDArray[np.int32]
+) -> tuple[NDArray[np.float32] | None, NDArray[np.bool_] | None]:
+    """None where no token of the step stands for media."""
+    embeddings = is_embedded = None
+    for entry, begin in zip(entries, begins.tolist(), strict=False):
+        media, past = entry.sequence.active.media, entry.sequence.computed
+        for offset, rows in () if media is None else media.embeddings(past, entry.count):
+            if embeddings is None or is_embedded is None:
+                embeddings = np.zeros((int(begins[-1]), rows.shape[1]), np.float32)
+                is_embedded = np.zeros(int(begins[-1]), np.bool_)
+            place = slice(begin + offset, begin + offset + len(rows))
+            embeddings[place], is_embedded[place] = rows, True
+    return embeddings, is_embedded

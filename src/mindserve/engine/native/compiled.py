@@ -17,6 +17,9 @@ class CompiledModel:
         self._compiled = core.compile_model(graph, "CPU", kernels.properties(threads))
         self._request = self._compiled.create_infer_request()
         self._cache_inputs = [each for each in self._compiled.inputs if "_cache." in each.get_any_name()]
+        shapes = {each.get_any_name(): list(each.get_partial_shape()) for each in self._compiled.inputs}
+        self._hidden_size = shapes["embeddings"][1].get_length() if "embeddings" in shapes else None
+        self._has_rotary_grid = "rotary_positions" in shapes
 
     @property
     def vocab_size(self) -> int:
@@ -41,10 +44,23 @@ class CompiledModel:
 
     def infer(self, batch: StepBatch) -> ov.Tensor:
         """Logits [R, vocab_size] of the sampled rows, valid until the next call."""
-        for name, values in _inputs(batch).items():
+        for name, values in {**_inputs(batch), **self._media_inputs(batch)}.items():
             self._request.set_tensor(name, ov.Tensor(values))
         self._request.infer()
         return self._request.get_output_tensor(0)
+
+    def _media_inputs(self, batch: StepBatch) -> dict[str, NDArray[np.generic]]:
+        """Nothing for models without media; for the others, what says that a step has none."""
+        count = len(batch.token_ids)
+        inputs: dict[str, NDArray[np.generic]] = {}
+        if self._hidden_size is not None:
+            embeddings, is_embedded = batch.embeddings, batch.is_embedded
+            nothing = np.zeros((count, self._hidden_size), np.float32)
+            inputs["embeddings"] = nothing if embeddings is None else embeddings
+            inputs["is_embedded"] = np.zeros(count, np.bool_) if is_embedded is None else is_embedded
+        if self._has_rotary_grid:
+            inputs["rotary_positions"] = np.ascontiguousarray(np.broadcast_to(batch.positions, (3, count)))
+        return inputs
 
 
 def _block_shape(cache_input: ov.ConstOutput) -> list[int]:
@@ -54,7 +70,7 @@ def _block_shape(cache_input: ov.ConstOutput) -> list[int]:
 def _inputs(batch: StepBatch) -> dict[str, NDArray[np.generic]]:
     return {
         "input_ids": batch.token_ids,
-        "position_ids": batch.positions,
+        "position_ids": batch.positions if batch.positions.ndim == 1 else batch.positions[0],
         "past_lens": batch.past_lens,
         "subsequence_begins": batch.subsequence_begins,
         "block_indices": batch.block_indices,

@@ -9,6 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from mindserve.engine.base import EngineStats, GenerateRequest, ModelInfo
+from mindserve.engine.native.encoder import Job, MediaEncoder, Outcome
 from mindserve.engine.native.outbox import Events
 from mindserve.engine.native.step import BLOCK_SIZE, Runner
 from mindserve.engine.native.stepper import Stepper
@@ -28,6 +29,8 @@ class NativeEngine:
         self._settings = settings
         self._load = load
         self._worker: Worker | None = None
+        self._encoder: MediaEncoder | None = None
+        """Where the model takes media."""
         self._info: ModelInfo | None = None
         self._context_len = 0
         self._streams: dict[int, Stream] = {}
@@ -58,13 +61,29 @@ class NativeEngine:
         self._refuse_too_long(len(request.prompt_token_ids))
         worker, number, arrival_s = self._worker, next(self._numbers), perf_counter()
 
+        job = self._media_job(worker, number, request)
+
         def cancel(index: int | None) -> None:
+            if job is not None and index is None:
+                job.cancel()
             worker.post(lambda stepper: stepper.cancel(number, index))
 
         if not worker.post(lambda stepper: stepper.add(number, request, arrival_s=arrival_s)):
             raise NotReady("The engine stopped working.")
+        if job is not None and self._encoder is not None:
+            self._encoder.submit(job)
         self._streams[number] = Stream(request.n, cancel)
         return self._streams[number]
+
+    def _media_job(self, worker: Worker, number: int, request: GenerateRequest) -> Job | None:
+        """What the towers have to do for a request; None without media."""
+        if not request.media:
+            return None
+
+        def provide(outcome: Outcome) -> None:
+            worker.post(lambda stepper: stepper.provide_media(number, outcome))
+
+        return Job(len(request.prompt_token_ids), request.media, provide)
 
     def stats(self) -> EngineStats:
         """Counters as of the last step."""
@@ -81,6 +100,9 @@ class NativeEngine:
     async def close(self) -> None:
         """Cancel what runs and free everything. Idempotent."""
         worker, self._worker = self._worker, None
+        encoder, self._encoder = self._encoder, None
+        if encoder is not None:
+            await asyncio.to_thread(encoder.close)
         if worker is not None:
             await worker.close()
 
@@ -88,6 +110,8 @@ class NativeEngine:
         runner, info = self._load(self._settings)
         in_blocks = runner.block_count * BLOCK_SIZE
         self._context_len = min(info.max_context_len, self._settings.model.max_seq_len, in_blocks)
+        if runner.towers is not None:
+            self._encoder = MediaEncoder(runner.towers)
         stepper = Stepper(runner, info, self._settings.scheduler, context_len=self._context_len)
         return runner, info, stepper
 

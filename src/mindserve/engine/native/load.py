@@ -11,6 +11,7 @@ from mindserve.engine.native.models.loader import LoadedModel
 from mindserve.engine.native.models.prepared import prepare_model
 from mindserve.engine.native.runner import NativeRunner
 from mindserve.engine.native.step import BLOCK_SIZE
+from mindserve.engine.native.towers import NativeTowers
 from mindserve.engine.native.tuning import Workload, tuned
 from mindserve.settings.values import CachePrecision, EngineSettings, Precision, Settings
 
@@ -33,7 +34,13 @@ def load_runner(settings: Settings, *, progress: Progress = _silent) -> tuple[Na
     threads = engine.threads or usable_cores()
     kernels = _kernels(engine, model, threads=threads, store=store, progress=progress)
     progress("compiling", 0.0)
-    runner = NativeRunner(model.graph, kernels, threads=threads, count_blocks=_block_counter(settings, model))
+    runner = NativeRunner(
+        model.graph,
+        kernels,
+        threads=threads,
+        count_blocks=_block_counter(settings, model),
+        towers=None if model.towers is None else NativeTowers(model.towers, kernels, threads=threads),
+    )
     progress("compiling", 1.0)
     return runner, _info(settings, model)
 
@@ -79,4 +86,5 @@ def _info(settings: Settings, model: LoadedModel) -> ModelInfo:
         max_context_len=min(config.max_position, settings.model.max_seq_len),
         eos_token_ids=config.eos_token_ids,
         default_top_k=config.default_top_k,
+        media_token_ids={} if model.towers is None else model.towers.spec.placeholders,
     )

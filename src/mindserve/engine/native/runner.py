@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mindserve.engine.native.compiled import CompiledModel
 from mindserve.engine.native.head import Head
 from mindserve.engine.native.kernels import Kernels
-from mindserve.engine.native.step import StepBatch
+from mindserve.engine.native.step import StepBatch, Towers
 from mindserve.errors import EngineFailure
 
 
@@ -59,8 +59,17 @@ class LazyOutput:
 class NativeRunner:
     """`step.Runner` on the OpenVINO runtime."""
 
-    def __init__(self, graph: ov.Model, kernels: Kernels, *, threads: int, count_blocks: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        graph: ov.Model,
+        kernels: Kernels,
+        *,
+        threads: int,
+        count_blocks: Callable[[int], int],
+        towers: Towers | None = None,
+    ) -> None:
         """`count_blocks` says how many KV blocks to make, given the bytes of one."""
+        self.towers = towers
         core = ov.Core()
         self._model = CompiledModel(core, graph, kernels, threads=threads)
         self._head = Head(core, self._model.vocab_size, threads)

@@ -1,9 +1,11 @@
 """One running generation, and the request it belongs to."""
 
+from dataclasses import replace
 from enum import Enum, auto
 
 from mindserve.engine.base import FinishReason, GenerateRequest
 from mindserve.engine.native.blocks import PrefixHasher
+from mindserve.engine.native.media import RequestMedia
 from mindserve.engine.native.sampling.state import SamplerState
 from mindserve.engine.native.speculate import Drafter, can_draft
 
@@ -95,14 +97,17 @@ class ActiveRequest:
         eos_token_ids: frozenset[int],
         max_draft: int = 0,
     ) -> None:
-        self.request = request
+        self.hasher = PrefixHasher(adapter=request.adapter, media=request.media)
+        self.media: RequestMedia | None = None
+        """What the towers made of the request's media, once they have."""
+        self.request = replace(request, media=tuple(replace(item, features={}) for item in request.media))
+        """Without the features, which only the towers need."""
         self.number = number
         """Counts requests in the order of their arrival."""
         self.max_new_tokens = max_new_tokens
         self.max_draft = max_draft if can_draft(request) else 0
         sampling = request.sampling
         self.end_token_ids = sampling.stop_token_ids if sampling.ignore_eos else sampling.stop_token_ids | eos_token_ids
-        self.hasher = PrefixHasher(adapter=request.adapter, media=request.media)
         self.ready_since_s = arrival_s
         """Arrival, or when the latest result was there."""
         self.scheduled_at_s: float | None = None

@@ -2,11 +2,14 @@
 `runner.Runner` is the only one that turns it into tensors.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mindserve.engine.base import MediaInput
 
 BLOCK_SIZE = 32
 """Tokens per KV block; what OpenVINO's paged attention uses on CPUs."""
@@ -21,7 +24,7 @@ class StepBatch:
     token_ids: NDArray[np.int64]
     """[T]"""
     positions: NDArray[np.int64]
-    """[T] index of each token in its own sequence."""
+    """[T] index of each token in its own sequence; [3, T] where media have places in time, height and width."""
     past_lens: NDArray[np.int32]
     """[S] tokens of each sequence that the KV blocks hold already."""
     subsequence_begins: NDArray[np.int32]
@@ -36,6 +39,10 @@ class StepBatch:
     """[R] indices into token_ids whose logits are wanted."""
     inverse_temperature: NDArray[np.float32]
     """[R] scales the logits before the log-sum-exp that the graph computes (1 for greedy rows)."""
+    embeddings: NDArray[np.float32] | None = None
+    """[T, hidden size] what the towers made of media; None: no token of the step stands for any."""
+    is_embedded: NDArray[np.bool_] | None = None
+    """[T] which rows of `embeddings` count."""
 
 
 class StepOutput(Protocol):
@@ -67,8 +74,27 @@ class StepOutput(Protocol):
         ...
 
 
+class Towers(Protocol):
+    """What reads the media of prompts. Used by one thread, which need not be the runner's."""
+
+    def encode(self, media: MediaInput) -> NDArray[np.float32]:
+        """[media.length, hidden size] embeddings. Raises EngineFailure."""
+        ...
+
+    def positions(self, length: int, media: Sequence[MediaInput]) -> NDArray[np.int64] | None:
+        """[3, length] rotary positions of a prompt; None: its tokens just count."""
+        ...
+
+    def interrupt(self) -> None:
+        """Let `encode` fail now, if it runs. May be called from any thread."""
+        ...
+
+
 class Runner(Protocol):
     """A loaded model with its KV blocks."""
+
+    towers: Towers | None
+    """None: the model takes text only."""
 
     @property
     def vocab_size(self) -> int:

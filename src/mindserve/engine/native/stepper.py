@@ -12,6 +12,7 @@ from mindserve.engine.base import EngineStats, FinishReason, GenerateRequest, Mo
 from mindserve.engine.native.batch import build_batch
 from mindserve.engine.native.beam import BeamSearch
 from mindserve.engine.native.blocks import BlockPool
+from mindserve.engine.native.media import RequestMedia
 from mindserve.engine.native.outbox import Events, Outbox
 from mindserve.engine.native.sampling.sampler import Sampled, sample
 from mindserve.engine.native.sampling.state import SamplerState
@@ -47,6 +48,8 @@ class Stepper:
         self._requests: dict[int, ActiveRequest] = {}
         self._searches: dict[int, BeamSearch] = {}
         """Beam searches by request number. The sequences of such a request stand for its hypotheses and never run."""
+        self._unprepared: set[int] = set()
+        """Numbers of requests whose media the towers have not read yet."""
         self._outbox = Outbox()
         self._draft_tokens = self._accepted_tokens = 0
         self.failed_steps = 0
@@ -55,10 +58,11 @@ class Stepper:
     @property
     def has_work(self) -> bool:
         """Whether a step would compute something."""
-        return bool(self._requests)
+        return len(self._requests) > len(self._unprepared)
 
     def add(self, number: int, request: GenerateRequest, *, arrival_s: float) -> None:
-        """Queue a request. `number` counts the requests in the order of their arrival."""
+        """Queue a request. `number` counts the requests in the order of their arrival. One with media waits until
+        `provide_media`."""
         try:
             self._start(number, request, arrival_s)
         except Exception as failure:  # a mask is foreign code
@@ -75,11 +79,31 @@ class Stepper:
             eos_token_ids=self._info.eos_token_ids,
             max_draft=self._settings.max_ngram_draft,
         )
-        if active.is_beam_search:
-            self._searches[number] = BeamSearch(active, self._scheduler)
+        if request.media:
+            self._unprepared.add(number)
         else:
-            self._scheduler.add(active.sequences[0])
+            self._enqueue(active)
         self._requests[number] = active
+
+    def provide_media(self, number: int, media: RequestMedia | MindserveError) -> None:
+        """Let a request that waited for the towers join the line; it ends if they failed."""
+        active = self._requests.get(number)
+        if active is None:
+            return
+        self._unprepared.discard(number)
+        if isinstance(media, MindserveError):
+            self._end_all(active, FinishReason.ERROR, error=media)
+        else:
+            active.media = media
+            self._enqueue(active)
+
+    def _enqueue(self, active: ActiveRequest) -> None:
+        if active.is_beam_search:
+            self._searches[active.number] = BeamSearch(active, self._scheduler)
+        else:
+            first = active.unfinished[0]
+            first.tokens = list(active.request.prompt_token_ids)
+            self._scheduler.add(first)
 
     def cancel(self, number: int, index: int | None = None) -> None:
         """End one sequence, or all of the request. What has ended already stays as it is."""
@@ -109,7 +133,7 @@ class Stepper:
         scheduler, pool = self._scheduler, self._scheduler.pool
         return EngineStats(
             running=len(scheduler.running),
-            waiting=len(scheduler.waiting),
+            waiting=len(scheduler.waiting) + len(self._unprepared),
             total_blocks=pool.block_count,
             free_blocks=pool.free_count,
             cached_blocks=pool.cached_count,
@@ -272,6 +296,7 @@ class Stepper:
             self._scheduler.replace(sequence, heir)  # somebody has to compute the prompt
         if not active.unfinished:
             del self._requests[active.number]
+            self._unprepared.discard(active.number)
             search = self._searches.pop(active.number, None)
             if search is not None:
                 search.release()

@@ -23,6 +23,8 @@ import openvino as ov
 from mindserve.engine.native.models.checkpoint import model_files
 from mindserve.engine.native.models.config import ModelConfig
 from mindserve.engine.native.models.loader import LoadedModel, Progress, StatefulModel, build_model, paged_model
+from mindserve.engine.native.models.towers.build import TowerGraphs
+from mindserve.engine.native.models.towers.spec import MediaSpec
 from mindserve.settings.values import Precision
 
 MAX_BYTES = 64 << 30
@@ -31,7 +33,8 @@ STALE_S = 24 * 3600
 """Age at which an unfinished entry counts as left behind by a crash."""
 
 MANIFEST = "manifest.json"
-GRAPH_FILES = ("graph.xml", "graph.bin")
+TEXT, VISION, AUDIO = "graph", "vision", "audio"
+"""Names of the graphs' files; the towers' are there for models that have them."""
 PREFIX, UNFINISHED = "model-", "unfinished-"
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,7 @@ class Manifest:
     """SHA-256 of each file."""
     config: ModelConfig
     windows: tuple[int | None, ...]
+    media: MediaSpec | None
 
 
 def prepare_model(path: Path, precision: Precision, *, cache_dir: Path | None, progress: Progress) -> LoadedModel:
@@ -87,15 +91,38 @@ def _read(entry: Path) -> StatefulModel | None:
         return None
     try:
         manifest = _read_manifest(entry)
-        if manifest.digests != {name: _digest(entry / name) for name in GRAPH_FILES}:
+        if manifest.digests != {name: _digest(entry / name) for name in manifest.digests}:
             raise ValueError("its digests differ")
-        graph = ov.Core().read_model(entry / GRAPH_FILES[0])  # pyright: ignore[reportUnknownMemberType]
+        model = StatefulModel(
+            graph=_read_graph(entry, TEXT),
+            config=manifest.config,
+            windows=manifest.windows,
+            towers=None if manifest.media is None else _read_towers(entry, manifest.media),
+        )
         os.utime(entry)
     except (OSError, ValueError, RuntimeError, msgspec.MsgspecError) as error:
         log.warning("prepared model %s is damaged and will be built again: %s", entry.name, str(error)[:200])
         shutil.rmtree(entry, ignore_errors=True)
         return None
-    return StatefulModel(graph=graph, config=manifest.config, windows=manifest.windows)
+    return model
+
+
+def _read_towers(entry: Path, spec: MediaSpec) -> TowerGraphs:
+    return TowerGraphs(
+        spec=spec,
+        vision=None if spec.vision is None else _read_graph(entry, VISION),
+        audio=None if spec.audio is None else _read_graph(entry, AUDIO),
+    )
+
+
+def _read_graph(entry: Path, name: str) -> ov.Model:
+    return ov.Core().read_model(entry / f"{name}.xml")  # pyright: ignore[reportUnknownMemberType]
+
+
+def _graphs(model: StatefulModel) -> dict[str, ov.Model]:
+    towers = model.towers
+    graphs = {TEXT: model.graph, VISION: towers and towers.vision, AUDIO: towers and towers.audio}
+    return {name: graph for name, graph in graphs.items() if graph is not None}
 
 
 def _store(model: StatefulModel, entry: Path, *, label: str) -> bool:
@@ -103,7 +130,7 @@ def _store(model: StatefulModel, entry: Path, *, label: str) -> bool:
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         _remove_old(entry, label)
-        if shutil.disk_usage(entry.parent).free < _graph_bytes(model.graph) + MIN_FREE_BYTES:
+        if shutil.disk_usage(entry.parent).free < sum(map(_graph_bytes, _graphs(model).values())) + MIN_FREE_BYTES:
             log.warning("not enough free space in %s to store the prepared model", entry.parent)
             return False
         with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=entry.parent) as name:
@@ -119,9 +146,15 @@ def _store(model: StatefulModel, entry: Path, *, label: str) -> bool:
 def _write(model: StatefulModel, directory: Path, label: str) -> None:
     """Graph first, manifest last."""
     directory.mkdir()
-    ov.save_model(model.graph, directory / GRAPH_FILES[0], compress_to_fp16=False)
-    digests = {name: _digest(directory / name) for name in GRAPH_FILES}
-    manifest = Manifest(model=label, digests=digests, config=model.config, windows=model.windows)
+    for name, graph in _graphs(model).items():
+        ov.save_model(graph, directory / f"{name}.xml", compress_to_fp16=False)
+    manifest = Manifest(
+        model=label,
+        digests={file.name: _digest(file) for file in sorted(directory.iterdir())},
+        config=model.config,
+        windows=model.windows,
+        media=None if model.towers is None else model.towers.spec,
+    )
     content = msgspec.json.encode(manifest)
     with open(directory / MANIFEST, "wb") as file:
         file.write(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
