@@ -75,7 +75,7 @@ def read_config(config: Fields, generation: Fields) -> ModelConfig:
     """From config.json and generation_config.json (which may be empty). Raises ModelLoadError."""
     heads, hidden = config.positive("num_attention_heads"), config.positive("hidden_size")
     head_dim = config.positive("head_dim", hidden // heads)
-    rope = config.section("rope_parameters") or Fields(config.source, {})
+    rope = _rope_parameters(config) or Fields(config.source, {})
     max_position = config.positive("max_position_embeddings", 2048)
     rotary_share = rope.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
     result = ModelConfig(
@@ -102,8 +102,14 @@ def read_config(config: Fields, generation: Fields) -> ModelConfig:
     return result
 
 
+def _rope_parameters(config: Fields) -> Fields | None:
+    """Of layers without a window, where the two kinds of layer have their own."""
+    rope = config.section("rope_parameters")
+    return rope and (rope.section("full_attention") or rope)
+
+
 def _rope_scaling(config: Fields, max_position: int) -> RopeScaling:
-    fields = config.section("rope_parameters") or config.section("rope_scaling")
+    fields = _rope_parameters(config) or config.section("rope_scaling")
     if fields is None:
         return RopeScaling()
     name = fields.text("rope_type", fields.text("type", "default"))

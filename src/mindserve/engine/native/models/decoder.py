@@ -1,12 +1,14 @@
 """The whole decoder as a stateful graph, before the paged transformation."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import openvino as ov
 
 from mindserve.engine.native.models import ops, rope
-from mindserve.engine.native.models.layers import Context, decoder_layer, final_norm
+from mindserve.engine.native.models.config import RopeScaling
+from mindserve.engine.native.models.layers import Context, Rotation, decoder_layer, final_norm
 from mindserve.engine.native.models.ops import Value
 from mindserve.engine.native.models.spec import DecoderSpec
 from mindserve.engine.native.models.weights import Weights
@@ -27,9 +29,10 @@ def build_decoder(spec: DecoderSpec, weights: Weights, on_layer: Callable[[int],
     inputs["sample_rows"] = ops.parameter("sample_rows", [-1], np.int64)
     inputs |= _media_inputs(spec)
     values = {name: node.output(0) for name, node in inputs.items()}
-    cos, sin = _rotations(values, spec, weights)
     mask = ops.unsqueeze(ops.unsqueeze(ops.to_float(values["attention_mask"]), 1), 1)
-    context = Context(spec=spec, weights=weights, cos=cos, sin=sin, mask=mask, beams=values["beam_idx"])
+    context = Context(
+        spec=spec, weights=weights, rotations=_rotations(values, spec, weights), mask=mask, beams=values["beam_idx"]
+    )
     table = weights.vocabulary_matrix("model.embed_tokens.weight", spec.config.vocab_size, spec.config.hidden_size)
     x = _embedded(table, values, spec)
     for index in range(spec.config.num_layers):
@@ -37,6 +40,8 @@ def build_decoder(spec: DecoderSpec, weights: Weights, on_layer: Callable[[int],
         on_layer(index)
     sampled = ops.gather_rows(ops.reshape(x, [-1, spec.config.hidden_size]), values["sample_rows"])
     logits = ops.linear(final_norm(sampled, context), _output_head(table, spec, weights), name="lm_head")
+    if spec.logit_softcap is not None:
+        logits = ops.softcapped(logits, spec.logit_softcap)
     return ops.model([ops.result(logits, "logits")], context.sinks, list(inputs.values()), spec.config.model_type)
 
 
@@ -68,8 +73,17 @@ def _output_head(table: Value, spec: DecoderSpec, weights: Weights) -> Value:
     return weights.vocabulary_matrix("lm_head.weight", spec.config.vocab_size, spec.config.hidden_size)
 
 
-def _rotations(values: Mapping[str, Value], spec: DecoderSpec, weights: Weights) -> tuple[Value, Value]:
-    """cos and sin of every token's angles, `[batch, 1, tokens, head_dim]`."""
+def _rotations(values: Mapping[str, Value], spec: DecoderSpec, weights: Weights) -> list[Rotation]:
+    """Of each layer: all share one, or those with a window have another."""
+    usual = _rotation(values, spec, weights)
+    if spec.windowed_rope_theta is None:
+        return [usual] * spec.config.num_layers
+    config = replace(spec.config, rope_theta=spec.windowed_rope_theta, rope=RopeScaling())
+    windowed = _rotation(values, replace(spec, config=config), weights)
+    return [usual if window is None else windowed for window in spec.windows]
+
+
+def _rotation(values: Mapping[str, Value], spec: DecoderSpec, weights: Weights) -> Rotation:
     config = spec.config
     files = [name for name in FREQUENCY_DIVISORS if name in weights]
     divisors = weights.numbers(files[0], config.rotary_dim // 2) if files else None
@@ -81,7 +95,7 @@ def _rotations(values: Mapping[str, Value], spec: DecoderSpec, weights: Weights)
         half_rotary, half_still = config.rotary_dim // 2, (config.head_dim - config.rotary_dim) // 2
         scale = ops.floats(([magnitude] * half_rotary + [1.0] * half_still) * 2)
         cos, sin = ops.multiply(cos, scale), ops.multiply(sin, scale)
-    return ops.unsqueeze(cos, 1), ops.unsqueeze(sin, 1)
+    return Rotation(cos=ops.unsqueeze(cos, 1), sin=ops.unsqueeze(sin, 1))
 
 
 def _turning_positions(values: Mapping[str, Value], spec: DecoderSpec) -> Value:

@@ -19,9 +19,16 @@ class Architecture:
     """Where the tensors of a layer differ from LAYER_NAMES."""
     extra_config: Mapping[str, object] = field(default_factory=dict[str, object])
     """What llama.cpp has in code and the Hugging Face layout in config.json."""
+    config_by_layers: Mapping[int, Mapping[str, object]] = field(default_factory=dict[int, Mapping[str, object]])
+    """The same where it depends on the model's size, which the number of layers tells."""
 
 
 _POST_NORMS = {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"}
+_GEMMA_NORMS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 
 ARCHITECTURES = {
     "llama": Architecture(model_type="llama", permutes_rotary_rows=True),
@@ -34,6 +41,12 @@ ARCHITECTURES = {
     "chatglm": Architecture(model_type="glm"),
     "glm4": Architecture(model_type="glm4", layer_names=_POST_NORMS),
     "phi3": Architecture(model_type="phi3"),
+    "gemma3": Architecture(
+        model_type="gemma3_text",
+        layer_names=_GEMMA_NORMS,
+        extra_config={"norm_weights_are_whole": True, "hidden_activation": "gelu_pytorch_tanh"},
+        config_by_layers={62: {"query_pre_attn_scalar": 168}},
+    ),
 }
 
 CONFIG_KEYS = {
@@ -46,7 +59,9 @@ CONFIG_KEYS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.sliding_window": "sliding_window",
     "context_length": "max_position_embeddings",
+    "attention.sliding_window_pattern": "sliding_window_pattern",
     "rope.freq_base": "rope_theta",
+    "rope.freq_base_swa": "rope_local_base_freq",
     "expert_count": "num_experts",
     "expert_used_count": "num_experts_per_tok",
     "expert_feed_forward_length": "moe_intermediate_size",
@@ -151,7 +166,8 @@ def hf_config(metadata: Mapping[str, object], architecture: Architecture) -> dic
     if "general.sampling.top_k" in metadata:
         config["top_k"] = metadata["general.sampling.top_k"]
     config["eos_token_id"] = end_token_ids(metadata)
-    return {**config, **architecture.extra_config, "model_type": architecture.model_type}
+    by_layers = architecture.config_by_layers.get(cast("int", config.get("num_hidden_layers")), {})
+    return {**config, **architecture.extra_config, **by_layers, "model_type": architecture.model_type}
 
 
 def _rope_scaling(metadata: Mapping[str, object], prefix: str) -> dict[str, object]:

@@ -4,6 +4,7 @@ Shapes are `[batch, tokens, ...]` here. The paged transformation makes of it `[t
 recognises attention by the pattern that `_attention` writes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,14 +18,21 @@ from mindserve.engine.native.models.weights import Part, RowOrder, Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """Of every token's angles, `[batch, 1, tokens, head_dim]`."""
+
+    cos: Value
+    sin: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What every layer shares."""
 
     spec: DecoderSpec
     weights: Weights
-    cos: Value
-    sin: Value
-    """`[batch, 1, tokens, head_dim]`"""
+    rotations: Sequence[Rotation]
+    """One for each layer."""
     mask: Value
     beams: Value
     sinks: list[ov.Node] = field(default_factory=list[ov.Node])
@@ -59,11 +67,12 @@ def _attention(x: Value, index: int, context: Context) -> Value:
     config, prefix = context.spec.config, f"model.layers.{index}.self_attn."
     query_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     query, key, value = ops.split(_projected(x, prefix, context), [query_size, kv_size, kv_size])
-    query = _rotated(_heads(query, config.num_heads, config.head_dim), prefix + "q_norm.weight", context)
-    key = _rotated(_heads(key, config.num_kv_heads, config.head_dim), prefix + "k_norm.weight", context)
+    query = _normalised(_heads(query, config.num_heads, config.head_dim), prefix + "q_norm.weight", context)
+    key = _normalised(_heads(key, config.num_kv_heads, config.head_dim), prefix + "k_norm.weight", context)
+    query, key = (_rotated(each, context.rotations[index]) for each in (query, key))
     value = _heads(value, config.num_kv_heads, config.head_dim)
     key, value = _cached(key, index, "key", context), _cached(value, index, "value", context)
-    mixed = ops.attention(query, key, value, context.mask, scale=config.head_dim**-0.5)
+    mixed = ops.attention(query, key, value, context.mask, scale=context.spec.attention_scale or config.head_dim**-0.5)
     mixed = ops.reshape(ops.transpose(mixed, [0, 2, 1, 3]), [0, 0, query_size])
     output = context.weights.matrix([(prefix + "o_proj.weight", config.hidden_size)], query_size)
     bias = context.weights.bias([(prefix + "o_proj.bias", config.hidden_size)]) if context.spec.output_bias else None
@@ -102,16 +111,21 @@ def _heads(x: Value, heads: int, head_dim: int) -> Value:
     return ops.transpose(ops.reshape(x, [0, 0, heads, head_dim]), [0, 2, 1, 3])
 
 
-def _rotated(x: Value, norm_name: str, context: Context) -> Value:
-    """Normalised where the family does, then rotated by position."""
-    config = context.spec.config
-    if context.spec.normalises_qk:
-        weight = context.weights.vector(norm_name, config.head_dim, offset=context.spec.norm_offset)
-        x = ops.rms_normalise(x, weight, config.norm_epsilon)
-    half = config.head_dim // 2
-    first, second = ops.slice_axis(x, 3, 0, half), ops.slice_axis(x, 3, half, config.head_dim)
+def _normalised(x: Value, name: str, context: Context) -> Value:
+    """Each head, where the family does so."""
+    spec = context.spec
+    if not spec.normalises_qk:
+        return x
+    weight = context.weights.vector(name, spec.config.head_dim, offset=spec.norm_offset)
+    return ops.rms_normalise(x, weight, spec.config.norm_epsilon)
+
+
+def _rotated(x: Value, rotation: Rotation) -> Value:
+    """By position."""
+    head_dim = x.partial_shape[3].get_length()
+    first, second = ops.slice_axis(x, 3, 0, head_dim // 2), ops.slice_axis(x, 3, head_dim // 2, head_dim)
     turned = ops.concat([ops.multiply(second, ops.floats(-1.0)), first], -1)
-    return ops.add(ops.multiply(x, context.cos), ops.multiply(turned, context.sin))
+    return ops.add(ops.multiply(x, rotation.cos), ops.multiply(turned, rotation.sin))
 
 
 def _cached(new: Value, index: int, role: str, context: Context) -> Value:

@@ -203,6 +203,11 @@ def cos_sin(angles: Value) -> tuple[Value, Value]:
     return _out(opset.cos(angles)), _out(opset.sin(angles))
 
 
+def softcapped(x: Value, cap: float) -> Value:
+    """cap * tanh(x / cap)."""
+    return _out(opset.multiply(opset.tanh(opset.multiply(x, floats(1 / cap))), floats(cap)))
+
+
 def silu(x: Value) -> Value:
     """x * sigmoid(x)."""
     return _out(opset.swish(x))

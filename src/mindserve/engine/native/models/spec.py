@@ -55,8 +55,14 @@ class DecoderSpec:
     """Added to every norm's weight."""
     activation: Activation = Activation.SILU
     embedding_scale: float = 1.0
+    attention_scale: float | None = None
+    """What products of q and k are multiplied by; None: 1 / sqrt(head_dim)."""
+    logit_softcap: float | None = None
+    """Logits are bent into (-cap, cap)."""
     windows: tuple[int | None, ...] = ()
     """Sliding window of each layer; (): none has one."""
+    windowed_rope_theta: float | None = None
+    """Base of the rotary frequencies, unscaled, of layers with a window; None: they turn as the others do."""
     experts: Experts | None = None
     takes_embeddings: bool = False
     """Whether rows of the embedding can be replaced from outside (media)."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from mindserve.engine.native.models.checkpoint import Checkpoint
 from mindserve.engine.native.models.config import ModelConfig
-from mindserve.engine.native.models.families import chatglm, glm, llama, mistral, phi3, qwen, qwen_media
+from mindserve.engine.native.models.families import chatglm, gemma, glm, llama, mistral, phi3, qwen, qwen_media
 from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import Activation, DecoderSpec, Family
 from mindserve.errors import ModelLoadError
@@ -24,6 +24,9 @@ FAMILIES = {
     "qwen2_audio": qwen_media.AUDIO,
     "chatglm": chatglm.FAMILY,
     "phi3": Family(describe=phi3.describe),
+    "gemma2": gemma.GEMMA2,
+    "gemma3_text": gemma.TEXT,
+    "gemma3": gemma.WITH_VISION,
 }
 
 
