@@ -235,7 +235,6 @@ def test_output_options_reach_the_plan() -> None:
         stop_token_ids=frozenset({7, 8}),
         include_stop=True,
         skip_special_tokens=False,
-        has_logprobs=True,
     )
     assert builder().build(request()).plan == OutputPlan()
 

@@ -136,7 +136,7 @@ def test_full_text_repeats_the_whole_content(tokenizer):
 
 def test_logprobs_show_each_token_alone(tokenizer):
     end = tokenizer.token_id("<|im_end|>")
-    assembler = ChoiceAssembler(OutputPlan(has_logprobs=True), tokenizer=tokenizer, index=0)
+    assembler = ChoiceAssembler(OutputPlan(), tokenizer=tokenizer, index=0)
     first = assembler.feed(0xE5, logprob=TokenLogprob(logprob=-0.5, top=((0xE5, -0.5), (end, -2.0))))
     last = assembler.feed(end, logprob=TokenLogprob(logprob=-0.1), finish=FinishReason.STOP)
     assert first.logprobs is not None and last.logprobs is not None

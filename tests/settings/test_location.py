@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mindserve.errors import ConfigError
-from mindserve.settings.location import apply_environment, find_config, load_configuration
+from mindserve.settings.location import apply_environment, find_config, load_configuration, with_cache_home
 from mindserve.settings.mindie import load
 
 FILE = Path(__file__).parent / "data" / "config.json"
@@ -44,6 +44,14 @@ def test_one_container_address_moves_planes_that_were_together(tmp_path: Path) -
     (tmp_path / "c.json").write_text(json.dumps(raw))
     server = load_configuration(tmp_path / "c.json", {"MIES_CONTAINER_IP": "10.0.0.1"}).server
     assert {server.service.host, server.management.host, server.metrics.host} == {"10.0.0.1"}
+
+
+def test_prepared_models_lie_in_the_users_cache_unless_configured() -> None:
+    settings = load(FILE)
+    moved = with_cache_home(settings, {"XDG_CACHE_HOME": "/cache"})
+    assert moved.engine.prepared_dir == Path("/cache/mindserve")
+    assert with_cache_home(moved, {"XDG_CACHE_HOME": "/other"}) == moved
+    assert with_cache_home(settings, {}) == settings
 
 
 def test_a_wrong_container_address_is_refused() -> None:

@@ -7,7 +7,7 @@ from mindserve.engine.base import TokenMask
 from mindserve.errors import InvalidRequest
 from mindserve.output.formats.base import ToolFormat
 from mindserve.output.grammar import GrammarCompiler, ThoughtLimits
-from mindserve.output.lark import CallableTool
+from mindserve.output.literals import CallableTool
 from mindserve.output.plan import OutputPlan, ThoughtPlan, ThoughtStart
 from mindserve.output.schemas import closed
 

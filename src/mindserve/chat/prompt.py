@@ -132,7 +132,6 @@ class PromptBuilder:
             stop=request.stop,
             stop_token_ids=frozenset(request.stop_token_ids),
             include_stop=request.include_stop,
-            has_logprobs=request.logprobs is not None,
             reports_full_text=self._reports_full_text,
             thought=thought,
             tools=tools,

@@ -19,7 +19,7 @@ from mindserve.cli.operator import console, plain_errors, progress_bars, warn
 from mindserve.server.app import PlaneKind
 from mindserve.server.lifecycle import Lifecycle, bind
 from mindserve.server.protocol import ConnectionLimits
-from mindserve.settings.location import load_configuration
+from mindserve.settings.location import load_configuration, with_cache_home
 from mindserve.settings.overrides import Overrides, apply, for_model
 from mindserve.settings.values import CachePrecision, EngineKind, Precision, Settings
 from mindserve.telemetry import configure_logging
@@ -89,8 +89,10 @@ def _settings(config_file: Path | None, overrides: Overrides) -> Settings:
     """The configuration where one is named or nothing else is; otherwise defaults around the given model."""
     is_bare = config_file is None and (overrides.model_path is not None or overrides.engine is EngineKind.SCRIPTED)
     if is_bare:
-        return apply(for_model(overrides.model_path or Path("scripted")), overrides)
-    return apply(load_configuration(config_file, os.environ), overrides)
+        base = for_model(overrides.model_path or Path("scripted"))
+    else:
+        base = load_configuration(config_file, os.environ)
+    return with_cache_home(apply(base, overrides), os.environ)
 
 
 async def _serve(settings: Settings, limits: ConnectionLimits) -> None:

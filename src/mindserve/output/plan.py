@@ -51,7 +51,6 @@ class OutputPlan:
     """The request's own, not the model's end tokens: their text shows only with `include_stop`."""
     include_stop: bool = False
     """Whether a matched stop string or stop token stays in the content."""
-    has_logprobs: bool = False
     reports_full_text: bool = False
     """`fullTextEnabled`: each event repeats the whole content so far. Without effect when tools are in play."""
     thought: ThoughtPlan | None = None

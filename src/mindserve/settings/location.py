@@ -52,6 +52,14 @@ def apply_environment(settings: Settings, environment: Mapping[str, str]) -> Set
     return replace(settings, server=server)
 
 
+def with_cache_home(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    """Prepared models below XDG_CACHE_HOME, where it is set and the configuration names no place."""
+    home = environment.get("XDG_CACHE_HOME")
+    if settings.engine.prepared_dir is not None or not home:
+        return settings
+    return replace(settings, engine=replace(settings.engine, prepared_dir=Path(home) / "mindserve"))
+
+
 def _address(environment: Mapping[str, str], name: str) -> str | None:
     value = environment.get(name)
     if not value:

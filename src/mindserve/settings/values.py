@@ -175,7 +175,7 @@ class EngineSettings:
     cache_bytes: int = 0
     """Memory for keys and values (`npuMemSize`, there in GB); 0: a share of what is free."""
     prepared_dir: Path | None = None
-    """Where prepared models are cached; None: `$XDG_CACHE_HOME/mindserve`."""
+    """Where prepared models are cached; None: `~/.cache/mindserve`."""
     script: Path | None = None
     """JSON script of the scripted engine."""
 

@@ -1,6 +1,5 @@
 """From settings to a model that runs: prepare the graph, choose kernels, size the KV memory."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,8 +45,7 @@ def load_runner(settings: Settings, *, progress: Progress = _silent) -> tuple[Na
 
 
 def _default_store() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "mindserve"
+    return Path.home() / ".cache" / "mindserve"
 
 
 def _kernels(engine: EngineSettings, model: LoadedModel, *, threads: int, store: Path, progress: Progress) -> Kernels:
