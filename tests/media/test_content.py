@@ -1,5 +1,6 @@
 import errno
 import os
+from collections.abc import Callable, Iterator
 from io import BytesIO
 
 import pytest
@@ -11,12 +12,23 @@ from mindserve.media.inline import decode_base64
 from tests.media.descriptors import open_files
 from tests.media.samples import base64_of
 
-
-def content(max_bytes: int = 10, budget: SizeBudget | None = None) -> Content:
-    return Content(max_bytes=max_bytes, too_large="too large", budget=budget or SizeBudget(1000))
+MakeContent = Callable[..., Content]
 
 
-def test_same_bytes_same_digest() -> None:
+@pytest.fixture
+def content() -> Iterator[MakeContent]:
+    made: list[Content] = []
+
+    def make(max_bytes: int = 10, budget: SizeBudget | None = None) -> Content:
+        made.append(Content(max_bytes=max_bytes, too_large="too large", budget=budget or SizeBudget(1000)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_same_bytes_same_digest(content: MakeContent) -> None:
     first, second, third = content(), content(), content()
     first.write_all([b"abc", b"def"])
     second.write_all([b"a", b"bcdef"])
@@ -26,7 +38,7 @@ def test_same_bytes_same_digest() -> None:
     assert first.open().read() == first.open().read() == b"abcdef"
 
 
-def test_limit() -> None:
+def test_limit(content: MakeContent) -> None:
     exact = content()
     exact.write(b"a" * 10)
     with pytest.raises(InvalidRequest, match="too large"):
@@ -35,14 +47,14 @@ def test_limit() -> None:
         content().announce(11)
 
 
-def test_budget_of_a_request() -> None:
+def test_budget_of_a_request(content: MakeContent) -> None:
     budget = SizeBudget(1024 * 1024)
     content(2**30, budget).write(b"a" * 1024 * 1024)
     with pytest.raises(InvalidRequest, match=r"The total media input cannot exceed 1.0 MB\."):
         content(2**30, budget).write(b"a")
 
 
-def test_large_content_lies_in_a_file_without_a_name() -> None:
+def test_large_content_lies_in_a_file_without_a_name(content: MakeContent) -> None:
     before = open_files()
     large = content(2**30, SizeBudget(2**30))
     large.write_all([b"a" * 1024 * 1024] * 6)
@@ -53,7 +65,7 @@ def test_large_content_lies_in_a_file_without_a_name() -> None:
     assert open_files() == before
 
 
-def test_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk(content: MakeContent, monkeypatch: pytest.MonkeyPatch) -> None:
     full = content()
 
     def fail(_chunk: bytes) -> int:

@@ -3,6 +3,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Sequence
+from contextlib import closing
 
 import pytest
 import trustme
@@ -34,10 +35,6 @@ class Names:
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
 
-def content(max_bytes: int = 1000) -> Content:
-    return Content(max_bytes=max_bytes, too_large=TOO_LARGE, budget=SizeBudget(10_000_000))
-
-
 async def fetched(
     url: str,
     *,
@@ -46,10 +43,10 @@ async def fetched(
     limits: MediaLimits | None = None,
     certificates: ssl.SSLContext | None = None,
 ) -> bytes:
-    into = content()
     fetcher = Fetcher(limits or MediaLimits(), resolver=resolver, certificates=certificates)
-    await fetcher.fetch(url, PartKind.IMAGE_URL, AddressPolicy.parse(allowed), into)
-    return into.open().read()
+    with closing(Content(max_bytes=1000, too_large=TOO_LARGE, budget=SizeBudget(10_000_000))) as content:
+        await fetcher.fetch(url, PartKind.IMAGE_URL, AddressPolicy.parse(allowed), content)
+        return content.open().read()
 
 
 async def refusal(url: str, **options: object) -> str:

@@ -40,7 +40,7 @@ def media_cases() -> Iterator[tuple[str, str]]:
         yield from ((family, case["name"]) for case in golden["cases"] if case["name"] != "text_only")
 
 
-@pytest.mark.parametrize(("family", "name"), media_cases())
+@pytest.mark.parametrize(("family", "name"), list(media_cases()))
 def test_reference_pixels(family: str, name: str) -> None:
     golden = json.loads((GOLDENS / family / "golden.json").read_text())
     (case,) = [case for case in golden["cases"] if case["name"] == name]

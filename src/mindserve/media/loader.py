@@ -126,13 +126,13 @@ class MediaLoader:
         self, content: Content, part: MediaPart, source: Source, bounds: _RequestBounds
     ) -> PreparedMedia:
         """Closes `content` in any case, but never under a worker's hands."""
-        if isinstance(source, RemoteSource):
-            try:
+        try:
+            if isinstance(source, RemoteSource):
                 await self._download(content, part, source, bounds)
-            except BaseException:
-                content.close()
-                raise
-        job = self._pool.submit(self._work, content, part, source)
+            job = self._pool.submit(self._work, content, part, source)
+        except BaseException:
+            content.close()
+            raise
         job.add_done_callback(lambda _: content.close())
         return await asyncio.wrap_future(job)
 
