@@ -37,7 +37,8 @@ class Checkpoint(Protocol):
 
 
 def model_files(path: Path) -> tuple[Path, ...]:
-    """The files that decide what a model is: one GGUF file, or configuration and safetensors. Raises ModelLoadError."""
+    """The files that decide what a model is: a GGUF file, in a directory with the projector that lies beside it, or
+    configuration and safetensors. Raises ModelLoadError."""
     if path.is_file():
         return (path,)
     if not path.is_dir():
@@ -46,10 +47,19 @@ def model_files(path: Path) -> tuple[Path, ...]:
         names = ("config.json", "generation_config.json", "model.safetensors.index.json")
         found = [path / name for name in names if (path / name).is_file()]
         return (*found, *sorted(path.glob("*.safetensors")))
-    ggufs = sorted(path.glob("*.gguf"))
-    if len(ggufs) != 1:
-        raise ModelLoadError(f"{path}: expected config.json with safetensors, or one .gguf file, found {len(ggufs)}")
-    return (ggufs[0],)
+    ggufs = sorted(path.glob("*.gguf"), key=is_projector)
+    models = [file for file in ggufs if not is_projector(file)]
+    if len(models) != 1 or len(ggufs) > 2:
+        raise ModelLoadError(
+            f"{path}: expected config.json with safetensors, or one .gguf file and at most one mmproj beside it, "
+            f"found {len(models)} and {len(ggufs) - len(models)}"
+        )
+    return tuple(ggufs)
+
+
+def is_projector(file: Path) -> bool:
+    """Whether a GGUF file holds the towers of another one, by its name."""
+    return "mmproj" in file.name.lower()
 
 
 def read_json(path: Path) -> Mapping[str, object]:

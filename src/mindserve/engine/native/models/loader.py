@@ -13,8 +13,11 @@ from mindserve.engine.native.models.families.registry import describe, family_of
 from mindserve.engine.native.models.gguf_checkpoint import GgufCheckpoint
 from mindserve.engine.native.models.paged import to_paged
 from mindserve.engine.native.models.safetensors_checkpoint import SafetensorsCheckpoint
+from mindserve.engine.native.models.spec import DecoderSpec
 from mindserve.engine.native.models.towers.build import TowerGraphs, build_towers
 from mindserve.engine.native.models.towers.hf_config import media_spec
+from mindserve.engine.native.models.towers.projector import ProjectorCheckpoint, projector_spec
+from mindserve.engine.native.models.towers.spec import MediaSpec
 from mindserve.engine.native.models.weights import Weights
 from mindserve.settings.values import Precision
 
@@ -58,7 +61,7 @@ def build_model(path: Path, precision: Precision, *, progress: Progress) -> Stat
     family = family_of(checkpoint.config)
     fields = usual_keys(checkpoint.config, family)
     spec = describe(family, read_config(fields, checkpoint.generation), fields)
-    media = media_spec(checkpoint.config, spec.config.hidden_size)
+    media = _media(path, checkpoint, spec)
     spec = replace(spec, takes_embeddings=media is not None)
     weights = Weights(checkpoint, precision, tensor_names(family, checkpoint))
 
@@ -66,8 +69,24 @@ def build_model(path: Path, precision: Precision, *, progress: Progress) -> Stat
         progress("building", (index + 1) / spec.config.num_layers)
 
     graph = build_decoder(spec, weights, on_layer)
-    towers = None if media is None else build_towers(media, checkpoint, precision)
+    towers = None if media is None else build_towers(media[0], media[1], precision)
     return StatefulModel(graph=graph, config=spec.config, windows=spec.windows, towers=towers)
+
+
+def _media(path: Path, checkpoint: Checkpoint, spec: DecoderSpec) -> tuple[MediaSpec, Checkpoint] | None:
+    """What is not text about a model, and the files that hold its towers; None: nothing."""
+    size = spec.config.hidden_size
+    if not isinstance(checkpoint, GgufCheckpoint):
+        media = media_spec(checkpoint.config, size)
+        return None if media is None else (media, checkpoint)
+    files = model_files(path)[1:]
+    if not files:
+        return None
+    projector = ProjectorCheckpoint(files[0])
+    has_rotary_grid = bool(spec.rotary_sections)
+    token_id = checkpoint.token_id
+    media = projector_spec(projector, output_size=size, token_id=token_id, has_rotary_grid=has_rotary_grid)
+    return media, projector
 
 
 def paged_model(model: StatefulModel) -> LoadedModel:

@@ -37,6 +37,7 @@ class VisionSpec:
     """Patches per side of the windows that attention is limited to; None: every patch sees its whole frame."""
     full_attention_layers: frozenset[int] = frozenset()
     """Layers without windows."""
+    has_final_norm: bool = True
 
     @property
     def patch_values(self) -> int:

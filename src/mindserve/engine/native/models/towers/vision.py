@@ -129,6 +129,8 @@ class VisionGraph:
     def _merged(self, x: Value) -> Value:
         spec = self._spec
         size = spec.hidden_size * spec.merge_size**2
-        x = ops.reshape(self._norm(x, "visual.merger.ln_q"), [-1, size])
+        if spec.has_final_norm:
+            x = self._norm(x, "visual.merger.ln_q")
+        x = ops.reshape(x, [-1, size])
         x = ops.gelu(self._linear(x, ["visual.merger.mlp.0"], size, size))
         return self._linear(x, ["visual.merger.mlp.2"], spec.output_size, size)
