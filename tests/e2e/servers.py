@@ -150,7 +150,7 @@ class _House:
         try:
             await self._lifecycle.run()
         finally:
-            await composition.engine.close()
+            await composition.close()
 
     async def _opened(self, composition: Composition) -> Lifecycle:
         lifecycle = Lifecycle(composition.state, bind(self._config.server))

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+from mindserve.chat.media import PlacedMedia
 from mindserve.chat.prompt import PromptBuilder
 from mindserve.cli.operator import Report
 from mindserve.contract.context import ValidationContext
@@ -10,11 +11,12 @@ from mindserve.contract.request import PartKind
 from mindserve.engine.base import Engine, MediaKind, ModelInfo
 from mindserve.engine.scripted import Script, ScriptedEngine, load_script
 from mindserve.errors import ModelLoadError
+from mindserve.media import MediaLoader, load_processors
 from mindserve.server.observing import EngineCollector, RequestObserver
 from mindserve.server.state import ModelNames, ServerState
 from mindserve.service import ChatService
 from mindserve.settings.models import for_model_type
-from mindserve.settings.values import ApiMode, EngineKind, Settings
+from mindserve.settings.values import ApiMode, EngineKind, ModelSettings, Settings
 from mindserve.telemetry import Metrics
 from mindserve.text.base import Tokenizer
 from mindserve.text.bytes_tokenizer import ByteTokenizer
@@ -30,10 +32,17 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composition:
-    """A loaded model with everything above it. Whoever made it closes the engine."""
+    """A loaded model with everything above it. Whoever made it closes it."""
 
     state: ServerState
     engine: Engine
+    media: MediaLoader | None = None
+
+    async def close(self) -> None:
+        """End the engine, and the threads that decode media."""
+        await self.engine.close()
+        if self.media is not None:
+            self.media.close()
 
 
 async def compose(settings: Settings, *, report: Report) -> Composition:
@@ -45,7 +54,8 @@ async def compose(settings: Settings, *, report: Report) -> Composition:
         for adapter in settings.model.adapters:
             await engine.load_adapter(adapter.name, adapter.path)
         settings = for_model_type(settings, engine.info.model_type)
-        prompts = PromptBuilder(tokenizer, settings.model, engine.info, reports_full_text=settings.server.full_text)
+        media = _media_loader(settings.model, engine.info)
+        prompts = _prompts(settings, engine.info, tokenizer, media)
         report("preparing constrained decoding", 0.0)
         await asyncio.to_thread(prompts.warm_up)
         report("preparing constrained decoding", 1.0)
@@ -53,7 +63,28 @@ async def compose(settings: Settings, *, report: Report) -> Composition:
     except BaseException:
         await engine.close()
         raise
-    return Composition(state=state, engine=engine)
+    return Composition(state=state, engine=engine, media=media)
+
+
+def _media_loader(model: ModelSettings, info: ModelInfo) -> MediaLoader | None:
+    """None for models that take text only. Raises ModelLoadError where it is not said how media are prepared."""
+    if not info.media:
+        return None
+    room = min(model.max_input_len, info.max_context_len - 1)
+    processors = load_processors(model.path, max_tokens=room)
+    if not info.media <= processors.kinds:
+        raise ModelLoadError(f"{model.path}: preprocessor_config.json is missing or for another kind of model")
+    return MediaLoader(processors, model.media_dir)
+
+
+def _prompts(settings: Settings, info: ModelInfo, tokenizer: Tokenizer, media: MediaLoader | None) -> PromptBuilder:
+    return PromptBuilder(
+        tokenizer,
+        settings.model,
+        info,
+        media=None if media is None else PlacedMedia(media, info.media_token_ids, asyncio.get_running_loop()),
+        reports_full_text=settings.server.full_text,
+    )
 
 
 async def _tokenizer(settings: Settings) -> Tokenizer:

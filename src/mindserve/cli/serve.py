@@ -107,7 +107,7 @@ async def _serve(settings: Settings, limits: ConnectionLimits) -> None:
         _announce(lifecycle.urls[PlaneKind.SERVICE], settings, time.perf_counter() - started_s)
         await lifecycle.run()
     finally:
-        await composition.engine.close()
+        await composition.close()
     log.info("stopped")
 
 

@@ -19,6 +19,7 @@ from mindserve.media.content import DIGEST_BYTES, Content
 from mindserve.media.image import decode_image
 from mindserve.media.limits import MediaLimits
 from mindserve.media.prepared import PreparedMedia
+from mindserve.media.projector import read_projector
 from mindserve.media.qwen_vision import QwenVisionConfig, QwenVisionProcessor, VisionFeatures
 from mindserve.media.video import open_video
 from mindserve.media.whisper_features import WhisperConfig, WhisperProcessor
@@ -85,13 +86,19 @@ def media_digest(content: Content, kind: MediaKind) -> bytes:
 
 
 def load_processors(model_dir: Path, *, max_tokens: int | None = None) -> MediaProcessors:
-    """Of a Hugging Face directory, by its preprocessor_config.json; none without that file. Raises ModelLoadError.
+    """Of a model directory: by its preprocessor_config.json, or by the projector beside a GGUF file; none without either.
+    Raises ModelLoadError.
 
     `max_tokens`: placeholders that the media of one request may take.
     """
     path = model_dir / _CONFIG_FILE
     if not path.is_file():
-        return MediaProcessors()
+        seen, heard = read_projector(model_dir)
+        return MediaProcessors(
+            vision=None if seen is None else QwenVisionProcessor(seen),
+            audio=None if heard is None else WhisperProcessor(heard),
+            max_tokens=max_tokens,
+        )
     config = _read_config(path)
     if "image_processor_type" in config:
         return MediaProcessors(vision=QwenVisionProcessor(QwenVisionConfig.parse(config)), max_tokens=max_tokens)
