@@ -11,6 +11,7 @@ from mindserve.settings.values import Precision
 
 FAMILIES = ["llama", "llama-untied", "qwen2", "qwen3", "mistral", "glm", "glm4", "qwen2-moe", "qwen3-moe"]
 GGUFS = [("llama", "f16")] + [(family, "q8_0") for family in FAMILIES if family != "mistral"]
+FAMILIES += ["phi3", "phi3-partial", "gemma3", "llama-linear", "llama-dynamic", "llama-yarn", "qwen2-yarn"]
 TOLERANCE = 2e-3
 GREEDY_TOKENS = 24
 
