@@ -9,9 +9,7 @@ from mindserve.errors import InvalidRequest
 from mindserve.media import MediaLoader, PreparedMedia
 from mindserve.media.processors import MEDIA_KINDS
 
-MISMATCH = (
-    "The chat template wrote {found} media placeholders where the messages have {wanted} media parts of their kinds."
-)
+MISMATCH = "The prompt has {found} media placeholders where the messages have {wanted} media parts of those kinds."
 
 
 class PlacedMedia:
@@ -28,7 +26,7 @@ class PlacedMedia:
     def read(self, parts: Sequence[MediaPart], token_ids: list[int]) -> tuple[list[int], tuple[MediaInput, ...]]:
         """Fetch and decode `parts`, and repeat each one's placeholder as often as it has tokens.
 
-        Raises InvalidRequest, PromptTooLong and Overloaded; before anything is fetched when placeholders and parts differ.
+        Raises InvalidRequest, PromptTooLong and Overloaded; before any fetch when placeholders and parts differ.
         """
         found = [self._kinds[token] for token in token_ids if token in self._kinds]
         if found != [MEDIA_KINDS[part.kind] for part in parts]:

@@ -86,8 +86,8 @@ def media_digest(content: Content, kind: MediaKind) -> bytes:
 
 
 def load_processors(model_dir: Path, *, max_tokens: int | None = None) -> MediaProcessors:
-    """Of a model directory: by its preprocessor_config.json, or by the projector beside a GGUF file; none without either.
-    Raises ModelLoadError.
+    """Of a model directory: by its preprocessor_config.json, or by the projector beside a GGUF file; none without
+    either. Raises ModelLoadError.
 
     `max_tokens`: placeholders that the media of one request may take.
     """
