@@ -1,5 +1,6 @@
 import io
 import struct
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -128,6 +129,19 @@ def test_long_silence_in_a_small_file() -> None:
     flac = audio_bytes(np.zeros((1, 600 * 8000), np.float32), 8000, "flac", "flac")
     assert len(flac) < 200_000
     assert len(hear(flac)) == 30 * RATE
+
+
+@pytest.mark.parametrize(("codec", "container"), [("pcm_s16le", "wav"), ("libmp3lame", "mp3"), ("flac", "flac")])
+def test_any_damage_is_heard_or_refused(codec: str, container: str) -> None:
+    """Never another error, whatever bytes change."""
+    sound = audio_bytes(tone(RATE, 0.1), RATE, codec, container)
+    random = np.random.default_rng(7)
+    for _ in range(60):
+        damaged = bytearray(sound)
+        for place in random.integers(min(len(sound), 400), size=random.integers(1, 12)):
+            damaged[place] = random.integers(256)
+        with suppress(InvalidRequest):
+            assert hear(bytes(damaged)).size
 
 
 def broken_files() -> list[bytes]:

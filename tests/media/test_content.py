@@ -65,6 +65,17 @@ def test_large_content_lies_in_a_file_without_a_name(content: MakeContent) -> No
     assert open_files() == before
 
 
+def test_abandoned_content_can_not_be_read(content: MakeContent) -> None:
+    one = content()
+    one.write(b"abc")
+    file = one.open()
+    assert file.read(1) == b"a"
+    assert file.tell() == 1
+    one.abandon()
+    with pytest.raises(OSError, match="abandoned"):
+        file.read(1)
+
+
 def test_full_disk(content: MakeContent, monkeypatch: pytest.MonkeyPatch) -> None:
     full = content()
 

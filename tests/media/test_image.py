@@ -1,6 +1,7 @@
 import io
 import struct
 import zlib
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -149,6 +150,19 @@ def test_other_formats_by_their_content(file_format: str) -> None:
 def test_many_gif_frames() -> None:
     gif = image_bytes(picture(), "GIF", save_all=True, append_images=[picture(colour=(0, n, 0)) for n in range(50)])
     assert refusal(gif) == "Invalid image content, check the input image"
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
+def test_any_damage_is_seen_or_refused(file_format: str) -> None:
+    """Never another error, whatever bytes change."""
+    content = image_bytes(picture(), file_format)
+    random = np.random.default_rng(7)
+    for _ in range(100):
+        damaged = bytearray(content)
+        for place in random.integers(len(content), size=random.integers(1, 6)):
+            damaged[place] = random.integers(256)
+        with suppress(InvalidRequest):
+            assert decode(bytes(damaged)).width
 
 
 def broken_files() -> list[bytes]:

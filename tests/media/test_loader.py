@@ -1,5 +1,7 @@
 import asyncio
 import gc
+import os
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -333,6 +335,51 @@ async def test_cancelled_while_decoding(make_loader: MakeLoader, monkeypatch: py
     (media,) = await loader.load([image_part("demo.png")])
     assert media.tokens == 4
     assert all(content._file.closed for content in contents)
+
+
+async def test_decoding_ends_when_nobody_waits(
+    make_loader: MakeLoader, media_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file fails under the decoder of a cancelled request."""
+    starts, goes_on = threading.Event(), threading.Event()
+    ends: list[BaseException] = []
+    prepare = MediaProcessors.prepare
+
+    def slow(self: MediaProcessors, content: Content, kind: MediaKind, limits: MediaLimits) -> PreparedMedia:
+        starts.set()
+        goes_on.wait(30)
+        try:
+            return prepare(self, content, kind, limits)
+        except OSError as error:
+            ends.append(error)
+            raise
+
+    monkeypatch.setattr(MediaProcessors, "prepare", slow)
+    (media_dir / "a.mp4").write_bytes(video_bytes(frames_of(20, 64, 48)))
+    loader = make_loader(limits=MediaLimits(decode_threads=1))
+    task = asyncio.create_task(loader.load([video_part("a.mp4")]))
+    await asyncio.to_thread(starts.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    goes_on.set()
+    await loader.load([image_part("demo.png")])
+    assert len(ends) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are Linux's")
+async def test_decoding_gives_way(make_loader: MakeLoader, monkeypatch: pytest.MonkeyPatch) -> None:
+    priorities: list[int] = []
+    prepare = MediaProcessors.prepare
+
+    def note(self: MediaProcessors, content: Content, kind: MediaKind, limits: MediaLimits) -> PreparedMedia:
+        priorities.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return prepare(self, content, kind, limits)
+
+    monkeypatch.setattr(MediaProcessors, "prepare", note)
+    await make_loader().load([image_part("demo.png")])
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert priorities[0] > own or own >= 10
 
 
 async def test_event_loop_goes_on_while_a_part_is_decoded(

@@ -1,9 +1,11 @@
 import io
 from collections.abc import Sequence
+from contextlib import suppress
 
 import av
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from mindserve.errors import InvalidRequest
@@ -209,6 +211,46 @@ def test_broken_and_other_formats(content: bytes) -> None:
 )
 def test_playlists_are_not_opened(content: bytes) -> None:
     assert refusal(content) == INVALID
+
+
+def test_frames_that_grow() -> None:
+    """The header promises small frames, a later one is larger."""
+    buffer = io.BytesIO()
+    small, large = frames_of(6, 16, 16), frames_of(6, 160, 160)
+    packets = [*packets_of(small), *packets_of(large)]
+    with av.open(buffer, "w", format="avi") as output:
+        stream = output.add_stream("mjpeg", rate=10, width=16, height=16, pix_fmt="yuvj420p")
+        for number, data in enumerate(packets):
+            packet = av.Packet(data)
+            packet.stream, packet.pts, packet.dts = stream, number, number
+            output.mux(packet)
+    video = buffer.getvalue()
+    assert [frame.size for frame in watch(video)[0]] == [(16, 16), (16, 16), (160, 160), (160, 160)]
+    assert refusal(video, MediaLimits(max_frame_pixels=1000)) == INVALID
+    assert "more than" in refusal(video, MediaLimits(max_decoded_pixels=12 * 16 * 16))
+
+
+def packets_of(frames: Sequence[NDArray[np.uint8]]) -> list[bytes]:
+    """Each as a JPG."""
+    return [image_bytes(Image.fromarray(frame), "JPEG") for frame in frames]
+
+
+def test_unknown_codec() -> None:
+    video = video_bytes(frames_of(4, 16, 16), codec="mpeg4", container="avi")
+    assert refusal(video.replace(b"FMP4", b"XYZ1").replace(b"fmp4", b"xyz1")) == INVALID
+
+
+@pytest.mark.parametrize(("codec", "container"), [("libx264", "mp4"), ("mpeg4", "avi"), ("wmv2", "asf")])
+def test_any_damage_is_shown_or_refused(codec: str, container: str) -> None:
+    """Never another error, whatever bytes change."""
+    video = video_bytes(frames_of(8, 32, 32), codec=codec, container=container)
+    random = np.random.default_rng(7)
+    for _ in range(60):
+        damaged = bytearray(video)
+        for place in random.integers(len(video), size=random.integers(1, 12)):
+            damaged[place] = random.integers(256)
+        with suppress(InvalidRequest):
+            assert watch(bytes(damaged))[0]
 
 
 def test_damaged_middle_is_shown_as_far_as_it_goes() -> None:

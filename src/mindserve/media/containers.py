@@ -20,7 +20,8 @@ _MP4_BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wi
 _HEAD_BYTES: Final = 16
 _MAX_BROKEN_PACKETS: Final = 16
 """Players skip them as well: a cut end, tags between frames."""
-_OPTIONS: Final[Mapping[str, str]] = {"protocol_whitelist": "none"}
+_OPTIONS: Final[Mapping[str, str]] = {"protocol_whitelist": "none", "max_pixels": str(8192 * 4320)}
+"""A file opens nothing else, and looking into it decodes no frame larger than that."""
 
 
 def video_format(head: bytes) -> str | None:

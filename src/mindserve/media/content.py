@@ -4,7 +4,7 @@ import hashlib
 import tempfile
 import threading
 from collections.abc import Iterable
-from typing import IO
+from typing import IO, cast
 
 from mindserve.errors import InvalidRequest, Overloaded
 
@@ -42,6 +42,7 @@ class Content:
         self._too_large = too_large
         self._budget = budget
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._is_abandoned = threading.Event()
         self._file = tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115  (closed by `close`)
 
     def announce(self, size_bytes: int) -> None:
@@ -70,13 +71,36 @@ class Content:
         return self._hash.digest()
 
     def open(self) -> IO[bytes]:
-        """The content from its start; valid until `close`."""
+        """The content from its start; valid until `close`. Reading fails after `abandon`."""
         self._file.seek(0)
-        return self._file
+        return cast("IO[bytes]", _Reader(self._file, self._is_abandoned))
+
+    def abandon(self) -> None:
+        """Nobody waits for the result any more: let the decoder end soon."""
+        self._is_abandoned.set()
 
     def close(self) -> None:
         """Give memory and disk back. Idempotent."""
         self._file.close()
+
+
+class _Reader:
+    """What decoders need of a file."""
+
+    def __init__(self, file: IO[bytes], is_abandoned: threading.Event) -> None:
+        self._file = file
+        self._is_abandoned = is_abandoned
+
+    def read(self, size: int = -1) -> bytes:
+        if self._is_abandoned.is_set():
+            raise OSError("abandoned")
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
 
 
 def chunks_of(file: IO[bytes]) -> Iterable[bytes]:

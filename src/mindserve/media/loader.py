@@ -6,9 +6,11 @@ few worker threads, and remembered by their content.
 
 import asyncio
 import os
+import sys
+import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +32,7 @@ from mindserve.media.source import InlineSource, LocalSource, RemoteSource, Sour
 ALLOWED_DOMAINS_VARIABLE: Final = "ALLOWED_MEDIA_DOMAINS_ENV"
 DOWNLOAD_TIMEOUT: Final = "Download timed out after {seconds:.1f} seconds."
 EXCEEDS: Final = "The size of {kind} exceeds the limit of {limit}.00 MB."
+_NICENESS: Final = 10
 WHICH_PART: Final = "Media part {number} of {count} ({kind}): {reason}"
 
 
@@ -69,7 +72,7 @@ class MediaLoader:
         self._domains = domains
         self._cache = MediaCache(self._limits.cache_bytes)
         self._places = asyncio.Semaphore(self._limits.max_parts_at_once)
-        self._pool = ThreadPoolExecutor(self._limits.decode_threads, thread_name_prefix="media")
+        self._pool = ThreadPoolExecutor(self._limits.decode_threads, thread_name_prefix="media", initializer=_give_way)
 
     async def load(self, parts: Sequence[MediaPart]) -> list[PreparedMedia]:
         """Features of all `parts`, in their order. Raises InvalidRequest, PromptTooLong and Overloaded.
@@ -134,7 +137,11 @@ class MediaLoader:
             content.close()
             raise
         job.add_done_callback(lambda _: content.close())
-        return await asyncio.wrap_future(job)
+        try:
+            return await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            content.abandon()
+            raise
 
     async def _download(self, content: Content, part: MediaPart, source: RemoteSource, bounds: _RequestBounds) -> None:
         try:
@@ -170,6 +177,14 @@ def _content(part: MediaPart, source: Source, sizes: SizeBudget) -> Content:
         what = rule.name if isinstance(source, InlineSource) else part.kind
         too_large = TOO_LARGE.format(what=what, limit=limit)
     return Content(max_bytes=limit * MEGABYTE, too_large=too_large, budget=sizes)
+
+
+def _give_way() -> None:
+    """Decoding yields the processor to the model's threads; the decoders' own threads inherit it."""
+    if sys.platform != "linux":  # elsewhere priorities belong to processes
+        return
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 @contextmanager

@@ -98,10 +98,9 @@ class QwenVisionProcessor:
     def __init__(self, config: QwenVisionConfig | None = None, *, sampling: FrameSampling | None = None) -> None:
         self.config = config or QwenVisionConfig()
         self.sampling = sampling or FrameSampling(multiple_of=self.config.temporal_patch_size)
-        levels = np.arange(256, dtype=np.float64)[:, None] / 255
-        table = (levels - np.array(self.config.mean)) / np.array(self.config.std)
-        self._normalised = table.T.astype(np.float32)
-        """`[3, 256]`: channel and grey level to normalised value."""
+        std = np.array(self.config.std)
+        self._scale = _by_channel(1 / (255 * std))
+        self._shift = _by_channel(-np.array(self.config.mean) / std)
 
     def image(self, image: Image.Image, check_tokens: TokenCheck = _any_number) -> VisionFeatures:
         """RGB. Raises InvalidRequest for extreme shapes, and what `check_tokens` raises."""
@@ -146,10 +145,15 @@ class QwenVisionProcessor:
 
     def _features(self, frames: Sequence[NDArray[np.uint8]], *, seconds_per_grid: float = 0.0) -> VisionFeatures:
         patches, grid = _patches(frames, self.config)
-        channels = np.arange(3)[None, :, None, None, None]
-        values = self._normalised[channels, patches].reshape(len(patches), -1)
-        tokens = grid[0] * grid[1] * grid[2] // self.config.merge_size**2
-        return VisionFeatures(pixel_values=values, grid_thw=grid, tokens=tokens, seconds_per_grid=seconds_per_grid)
+        values = patches.astype(np.float32)
+        values *= self._scale
+        values += self._shift
+        return VisionFeatures(
+            pixel_values=values.reshape(len(values), -1),
+            grid_thw=grid,
+            tokens=len(values) // self.config.merge_size**2,
+            seconds_per_grid=seconds_per_grid,
+        )
 
 
 def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
@@ -169,6 +173,11 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
         new_height = math.ceil(height * grow / factor) * factor
         new_width = math.ceil(width * grow / factor) * factor
     return new_height, new_width
+
+
+def _by_channel(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """`[3]` to the shape that fits `_patches`."""
+    return values.astype(np.float32)[:, None, None, None]
 
 
 def _resized(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:

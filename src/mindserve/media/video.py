@@ -7,7 +7,6 @@ from typing import IO, Final
 
 import av
 from av.container import InputContainer
-from av.error import FFmpegError
 from av.video.stream import VideoStream
 from PIL import Image
 
@@ -88,7 +87,7 @@ def _as_invalid() -> Generator[None]:
         yield
     except InvalidRequest:
         raise
-    except (FFmpegError, ArithmeticError, LookupError, ValueError, OSError) as error:
+    except Exception as error:
         raise _failure(INVALID) from error
 
 
