@@ -1,15 +1,17 @@
 """The contract's output cases: generated text and the answer it makes."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mindserve.output.formats.base import markers_of
 from mindserve.output.formats.reasoning import THINK_TAGS
 from mindserve.output.formats.registry import find_format
 from mindserve.output.plan import OutputPlan, ThoughtPlan, ThoughtStart, ToolPlan
 
-_FORMATS = {
+PARSERS = {
     "qwen2.5": "qwen2_5",
     "qwen3": "qwen3",
     "qwen3-coder": "qwen3_coder",
@@ -22,7 +24,7 @@ _FORMATS = {
     "deepseek-v3.1": "deepseek_v31",
     "deepseek-v3.2": "deepseek_v32",
 }
-_THINKERS = ("qwen3", "deepseek-r1", "deepseek-v3.1", "deepseek-v3.2")
+THINKERS = ("qwen3", "deepseek-r1", "deepseek-v3.1", "deepseek-v3.2")
 VERBATIM = ("deepseek-v3", "deepseek-r1", "deepseek-v3.1")
 
 
@@ -39,6 +41,14 @@ class Case:
     reasoning: str | None
     calls: list[tuple[str, str]]
     finish_reason: str
+    request: dict[str, Any]
+
+
+def markers(case: Case) -> list[str]:
+    """The texts of the case's formats that vocabularies have tokens for."""
+    tools, thought = case.plan.tools, case.plan.thought
+    texts = markers_of(thought.format if thought else None, tools.format if tools else None)
+    return sorted(text for text in texts if re.fullmatch(r"<[^<>]+>|✿\w+✿", text.removesuffix(":")))
 
 
 def load_cases() -> list[Case]:
@@ -61,6 +71,7 @@ def _read(case: dict[str, Any]) -> Case:
         reasoning=expect["reasoning_content"],
         calls=[(call["name"], call["arguments"]) for call in expect["tool_calls"]],
         finish_reason=expect["finish_reason"],
+        request=request,
     )
 
 
@@ -72,7 +83,7 @@ def _plan(family: str, request: dict[str, Any]) -> OutputPlan:
         skip_special_tokens=request.get("skip_special_tokens", True),
         thought=_thought(family, request),
         tools=ToolPlan(
-            format=find_format(_FORMATS[family]),
+            format=find_format(PARSERS[family]),
             parameters={tool["function"]["name"]: tool["function"].get("parameters") for tool in declared},
         )
         if has_tools
@@ -81,7 +92,7 @@ def _plan(family: str, request: dict[str, Any]) -> OutputPlan:
 
 
 def _thought(family: str, request: dict[str, Any]) -> ThoughtPlan | None:
-    if family not in _THINKERS:
+    if family not in THINKERS:
         return None
     is_thinking = request["enable_thinking"] is not False
     return ThoughtPlan(

@@ -7,20 +7,12 @@ import re
 import pytest
 
 from mindserve.engine.base import FinishReason
-from mindserve.output.formats.base import markers_of
-from tests.output.cases import VERBATIM, Case, load_cases
+from tests.output.cases import VERBATIM, Case, load_cases, markers
 from tests.output.play import Answer, fold, play
 from tests.output.vocabulary import PieceTokenizer
 
 CASES = load_cases()
 END = "<|im_end|>"
-
-
-def markers(case: Case) -> list[str]:
-    """The texts of the case's formats that vocabularies have tokens for."""
-    tools, thought = case.plan.tools, case.plan.thought
-    texts = markers_of(thought.format if thought else None, tools.format if tools else None)
-    return sorted(text for text in texts if re.fullmatch(r"<[^<>]+>|✿\w+✿", text.removesuffix(":")))
 
 
 def pieces_of(text: str, whole: list[str], rng: random.Random) -> list[str]:
