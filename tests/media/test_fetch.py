@@ -62,6 +62,22 @@ async def test_body_arrives(media_server: MediaServer) -> None:
     assert media_server.hosts == [f"127.0.0.1:{media_server.port}"]
 
 
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/a%2Fb%20c.png?x=%41&y=a+b", "/a%2Fb%20c.png?x=%41&y=a+b"),
+        ("/bücher.png", "/b%C3%BCcher.png"),
+        ("/a.png#part", "/a.png"),
+        ("", "/"),
+        ("?x=1", "/?x=1"),
+        ("//a.png", "//a.png"),
+    ],
+)
+async def test_path_is_sent_as_it_came(media_server: MediaServer, path: str, sent: str) -> None:
+    await refusal(media_server.url(path))
+    assert media_server.paths == [sent]
+
+
 async def test_name_is_looked_up_once_and_kept_in_the_host_header(media_server: MediaServer) -> None:
     """The second answer would be another machine: nobody asks for it."""
     media_server.file("/a.png", b"pixels")
