@@ -1,12 +1,14 @@
 """From settings to a model that runs: prepare the graph, choose kernels, size the KV memory."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from mindserve.engine.base import ModelInfo
+from mindserve.engine.native.adapters.loaded import BaseModel
 from mindserve.engine.native.kernels import EXACT, Kernels
 from mindserve.engine.native.memory import default_cache_bytes, usable_cores
-from mindserve.engine.native.models.loader import LoadedModel
+from mindserve.engine.native.models.loader import LoadedModel, read_spec
 from mindserve.engine.native.models.prepared import prepare_model
 from mindserve.engine.native.runner import NativeRunner
 from mindserve.engine.native.step import BLOCK_SIZE
@@ -29,7 +31,11 @@ def load_runner(settings: Settings, *, progress: Progress = _silent) -> tuple[Na
     """The configured model, ready to step. Raises ModelLoadError."""
     engine = settings.engine
     store = engine.prepared_dir or _default_store()
-    model = prepare_model(settings.model.path, engine.precision, cache_dir=store, progress=progress)
+    longest = settings.model.max_seq_len
+    prepare = partial(
+        prepare_model, settings.model.path, engine.precision, cache_dir=store, progress=progress, max_context=longest
+    )
+    model = prepare()
     threads = engine.threads or usable_cores()
     kernels = _kernels(engine, model, threads=threads, store=store, progress=progress)
     progress("compiling", 0.0)
@@ -39,6 +45,7 @@ def load_runner(settings: Settings, *, progress: Progress = _silent) -> tuple[Na
         threads=threads,
         count_blocks=_block_counter(settings, model),
         towers=None if model.towers is None else NativeTowers(model.towers, kernels, threads=threads),
+        open_model=lambda: BaseModel(prepare().graph, *read_spec(settings.model.path)),
     )
     progress("compiling", 1.0)
     return runner, _info(settings, model)

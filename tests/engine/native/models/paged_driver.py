@@ -89,6 +89,6 @@ def golden(family: str) -> Golden:
     return Golden(folder=folder, facts=json.loads((folder / "golden.json").read_text()))
 
 
-def driver(path: Path, precision: Precision = Precision.F32) -> PagedDriver:
+def driver(path: Path, precision: Precision = Precision.F32, *, max_context: int | None = None) -> PagedDriver:
     """A model from its files."""
-    return PagedDriver(load_model(path, precision, progress=quiet))
+    return PagedDriver(load_model(path, precision, progress=quiet, max_context=max_context))

@@ -87,3 +87,16 @@ def test_without_its_sliding_window_mistral_would_answer_otherwise(tmp_path: Pat
     config.write_text(config.read_text().replace('"sliding_window": 16', '"sliding_window": null'))
     unlimited = last_logits(driver(tmp_path / "model"), reference)
     assert np.abs(unlimited - reference.array("last_logits.npy")).max() > 0.1
+
+
+def test_longrope_is_that_of_the_served_context() -> None:
+    """Within the original context (48) the short factors hold, for sequences that may be longer the long ones."""
+    reference = golden("phi3")
+    model = driver(reference.folder / "model", max_context=48)
+    expected = reference.array("short_last_logits.npy")
+    for row, prompt in enumerate(reference.facts["short_prompts"]):
+        assert np.abs(model.step(prompt["ids"], 0, [prompt["len"] - 1])[0] - expected[row]).max() < TOLERANCE
+        assert model.greedy(prompt["ids"], GREEDY_TOKENS) == prompt["greedy"]["ids"]
+    ids = reference.facts["short_prompts"][-1]["ids"]
+    beyond = driver(reference.folder / "model", max_context=49).step(ids, 0, [len(ids) - 1])[0]
+    assert np.abs(beyond - expected[-1]).max() > 0.1

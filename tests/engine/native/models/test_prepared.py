@@ -158,3 +158,19 @@ def test_a_model_that_does_not_load_leaves_no_entry(model_dir: Path, cache_dir: 
     with pytest.raises(ModelLoadError, match="model-00002-of-00003"):
         start(model_dir, cache_dir)
     assert not cache_dir.exists() or entries(cache_dir) == []
+
+
+def test_a_longrope_model_is_built_anew_for_another_served_context(cache_dir: Path) -> None:
+    def built(max_context: int) -> bool:
+        stages: list[str] = []
+        prepare_model(
+            golden("phi3").folder / "model",
+            Precision.F32,
+            cache_dir=cache_dir,
+            progress=lambda what, _: stages.append(what),
+            max_context=max_context,
+        )
+        return "building" in stages
+
+    assert [built(context) for context in (48, 20, 49, 4096, 48)] == [True, False, True, False, True]
+    assert len(entries(cache_dir)) == 1

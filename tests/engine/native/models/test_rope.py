@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from mindserve.engine.native.models.config import ModelConfig, RopeKind, RopeScaling
+from mindserve.engine.native.models.config import ModelConfig, RopeKind, RopeScaling, for_context, read_config
+from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.rope import frequencies, head_order, magnitude
+from mindserve.errors import ModelLoadError
 
 BASE = ModelConfig(
     model_type="any",
@@ -77,11 +80,39 @@ def test_llama3_divides_long_wavelengths_and_blends_between() -> None:
 def test_longrope_takes_the_factors_that_suit_the_served_length() -> None:
     short, long = (1.5,) * 64, tuple(2.0 + i for i in range(64))
     config = scaled(kind=RopeKind.LONGROPE, original_max_position=4096, short_factors=short, long_factors=long)
-    assert frequencies(config) == pytest.approx(PLAIN / np.array(long), rel=1e-6)
-    assert magnitude(config) == pytest.approx(math.sqrt(1 + math.log(32) / math.log(4096)))
-    config = replace(config, max_position=4096)
-    assert frequencies(config) == pytest.approx(PLAIN / 1.5, rel=1e-6)
-    assert magnitude(config) == 1.0
+    beyond, within = for_context(config, None), for_context(config, 4096)
+    assert for_context(config, 4097) == beyond
+    assert frequencies(beyond) == pytest.approx(PLAIN / np.array(long), rel=1e-6)
+    assert frequencies(within) == pytest.approx(PLAIN / 1.5, rel=1e-6)
+    for each in (beyond, within):
+        assert magnitude(each) == pytest.approx(math.sqrt(1 + math.log(32) / math.log(4096)))
+    original = replace(config, max_position=4096)
+    assert for_context(original, 100000) == original
+    assert magnitude(original) == 1.0
+
+
+def test_longrope_needs_a_factor_for_each_frequency() -> None:
+    config = scaled(kind=RopeKind.LONGROPE, original_max_position=4096, short_factors=(1.5,) * 63)
+    with pytest.raises(ModelLoadError, match="longrope needs 64 long and short factors, got 63"):
+        frequencies(config)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "expected"),
+    [
+        (None, 1000),
+        ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1000}, 4000),
+        ({"type": "yarn", "factor": 4.0}, 4000),
+        ({"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 100}, 1000),
+        ({"type": "dynamic", "factor": 4.0}, 1000),
+        ({"type": "linear", "factor": 4.0}, 1000),
+    ],
+)
+def test_yarn_alone_extends_the_context(scaling: dict[str, Any] | None, expected: int) -> None:
+    sizes = {"num_attention_heads": 4, "hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 64}
+    values = {**sizes, "model_type": "llama", "vocab_size": 10, "max_position_embeddings": 1000}
+    config = read_config(Fields("config.json", {**values, "rope_scaling": scaling}), Fields("", {}))
+    assert config.max_position == expected
 
 
 def test_divisors_from_the_file_win() -> None:

@@ -3,7 +3,7 @@
 GGUF metadata are brought into the same shape first (`gguf_config`), so there is one reading of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mindserve.engine.native.models.fields import Fields
@@ -11,7 +11,12 @@ from mindserve.errors import ModelLoadError
 
 
 class RopeKind(StrEnum):
-    """How the rotary frequencies are stretched for contexts beyond the trained one (`rope_type`)."""
+    """How the rotary frequencies are stretched for contexts beyond the trained one (`rope_type`).
+
+    Yarn extends `max_position` to what it is stretched to. Dynamic does not: beyond the trained context its frequencies
+    would depend on the length of each sequence and change under keys that are cached already. So a model is served up
+    to the trained context, where dynamic scaling is none.
+    """
 
     DEFAULT = "default"
     LINEAR = "linear"
@@ -21,6 +26,7 @@ class RopeKind(StrEnum):
     LONGROPE = "longrope"
 
 
+DEFAULT_MAX_POSITION = 2048
 OTHER_ROPE_NAMES = {"su": RopeKind.LONGROPE, "mrope": RopeKind.DEFAULT}
 """`mrope` says how positions are made, not how frequencies are stretched."""
 
@@ -44,6 +50,8 @@ class RopeScaling:
     mscale_all_dim: float = 0.0
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
+    is_beyond_original: bool = False
+    """Longrope: whether requests may be longer than the original context (`for_context`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +84,7 @@ def read_config(config: Fields, generation: Fields) -> ModelConfig:
     heads, hidden = config.positive("num_attention_heads"), config.positive("hidden_size")
     head_dim = config.positive("head_dim", hidden // heads)
     rope = _rope_parameters(config) or Fields(config.source, {})
-    max_position = config.positive("max_position_embeddings", 2048)
+    scaling = _rope_scaling(config)
     rotary_share = rope.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))
     result = ModelConfig(
         model_type=config.text("model_type"),
@@ -87,11 +95,11 @@ def read_config(config: Fields, generation: Fields) -> ModelConfig:
         num_heads=heads,
         num_kv_heads=config.positive("num_key_value_heads", heads),
         head_dim=head_dim,
-        max_position=max_position,
+        max_position=_max_position(config, scaling),
         norm_epsilon=config.number("rms_norm_eps", 1e-6),
         rope_theta=rope.number("rope_theta", config.number("rope_theta", 10000.0)),
         rotary_dim=int(head_dim * rotary_share),
-        rope=_rope_scaling(config, max_position),
+        rope=scaling,
         sliding_window=_sliding_window(config),
         ties_embeddings=config.flag("tie_word_embeddings", False),
         eos_token_ids=frozenset(generation.integers("eos_token_id") + config.integers("eos_token_id")),
@@ -102,21 +110,38 @@ def read_config(config: Fields, generation: Fields) -> ModelConfig:
     return result
 
 
+def for_context(config: ModelConfig, max_context: int | None) -> ModelConfig:
+    """For a server whose sequences are at most so long. Longrope has one set of frequencies for sequences within the
+    original context and another for longer ones: all sequences get the one that suits the longest allowed."""
+    if config.rope.kind is not RopeKind.LONGROPE:
+        return config
+    longest = min(config.max_position, max_context or config.max_position)
+    is_beyond = longest > config.rope.original_max_position
+    return replace(config, rope=replace(config.rope, is_beyond_original=is_beyond))
+
+
 def _rope_parameters(config: Fields) -> Fields | None:
     """Of layers without a window, where the two kinds of layer have their own."""
     rope = config.section("rope_parameters")
     return rope and (rope.section("full_attention") or rope)
 
 
-def _rope_scaling(config: Fields, max_position: int) -> RopeScaling:
+def _max_position(config: Fields, scaling: RopeScaling) -> int:
+    trained = config.positive("max_position_embeddings", DEFAULT_MAX_POSITION)
+    stretched = int(scaling.original_max_position * scaling.factor) if scaling.kind is RopeKind.YARN else 0
+    return max(trained, stretched)
+
+
+def _rope_scaling(config: Fields) -> RopeScaling:
     fields = _rope_parameters(config) or config.section("rope_scaling")
     if fields is None:
         return RopeScaling()
+    trained = config.positive("max_position_embeddings", DEFAULT_MAX_POSITION)
     name = fields.text("rope_type", fields.text("type", "default"))
     name = OTHER_ROPE_NAMES.get(name, name)
     if name not in set(RopeKind):
         raise fields.wrong("rope_type", "one of " + ", ".join(RopeKind))
-    original = config.positive("original_max_position_embeddings", max_position)
+    original = config.positive("original_max_position_embeddings", trained)
     return RopeScaling(
         kind=RopeKind(name),
         factor=fields.number("factor", 1.0),

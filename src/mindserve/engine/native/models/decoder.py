@@ -7,14 +7,11 @@ import numpy as np
 import openvino as ov
 
 from mindserve.engine.native.models import ops, rope
-from mindserve.engine.native.models.config import RopeScaling
+from mindserve.engine.native.models.config import RopeKind, RopeScaling
 from mindserve.engine.native.models.layers import Context, Rotation, decoder_layer, final_norm
 from mindserve.engine.native.models.ops import Value
 from mindserve.engine.native.models.spec import DecoderSpec
 from mindserve.engine.native.models.weights import Weights
-
-FREQUENCY_DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight")
-"""Tensors in which GGUF files keep the scaling of rotary frequencies (llama3, longrope)."""
 
 
 def build_decoder(spec: DecoderSpec, weights: Weights, on_layer: Callable[[int], None]) -> ov.Model:
@@ -85,8 +82,8 @@ def _rotations(values: Mapping[str, Value], spec: DecoderSpec, weights: Weights)
 
 def _rotation(values: Mapping[str, Value], spec: DecoderSpec, weights: Weights) -> Rotation:
     config = spec.config
-    files = [name for name in FREQUENCY_DIVISORS if name in weights]
-    divisors = weights.numbers(files[0], config.rotary_dim // 2) if files else None
+    name = _frequency_divisors(config.rope)
+    divisors = weights.numbers(name, config.rotary_dim // 2) if name in weights else None
     per_position = ops.floats(rope.frequencies(config, divisors)[None, None])
     half = ops.multiply(_turning_positions(values, spec), per_position)
     cos, sin = ops.cos_sin(ops.concat([half, half], -1))
@@ -96,6 +93,13 @@ def _rotation(values: Mapping[str, Value], spec: DecoderSpec, weights: Weights) 
         scale = ops.floats(([magnitude] * half_rotary + [1.0] * half_still) * 2)
         cos, sin = ops.multiply(cos, scale), ops.multiply(sin, scale)
     return Rotation(cos=ops.unsqueeze(cos, 1), sin=ops.unsqueeze(sin, 1))
+
+
+def _frequency_divisors(scaling: RopeScaling) -> str:
+    """The tensor in which GGUF files keep the scaling of rotary frequencies (llama3, longrope)."""
+    if scaling.kind is not RopeKind.LONGROPE:
+        return "rope_freqs.weight"
+    return f"rope_factors_{'long' if scaling.is_beyond_original else 'short'}.weight"
 
 
 def _turning_positions(values: Mapping[str, Value], spec: DecoderSpec) -> Value:

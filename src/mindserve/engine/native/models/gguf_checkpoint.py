@@ -21,7 +21,9 @@ class GgufCheckpoint:
         self._file = GgufFile(path)
         self._architecture = architecture_of(self._file.metadata, str(path))
         self._names = hf_names(self._file.names, self._architecture)
-        config = hf_config(self._file.metadata, self._architecture) | self._facts_from_tensors()
+        is_longrope = "rope_factors_long.weight" in self._file.names
+        config = hf_config(self._file.metadata, self._architecture, is_longrope=is_longrope)
+        config |= self._facts_from_tensors()
         self.config = Fields(str(path), config)
         self.generation = Fields(str(path), {})
 

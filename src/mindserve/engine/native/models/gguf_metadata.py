@@ -152,11 +152,13 @@ def _hf_name(name: str, layer_names: Mapping[str, str]) -> str:
     return f"{GLOBAL_NAMES.get(stem, stem)}.{kind}"
 
 
-def hf_config(metadata: Mapping[str, object], architecture: Architecture) -> dict[str, object]:
+def hf_config(
+    metadata: Mapping[str, object], architecture: Architecture, *, is_longrope: bool = False
+) -> dict[str, object]:
     """What config.json would say, as far as the metadata tell; tensors tell the rest (`gguf_checkpoint`)."""
     prefix = f"{metadata['general.architecture']}."
     config = {hf: metadata[prefix + key] for key, hf in CONFIG_KEYS.items() if prefix + key in metadata}
-    config["rope_scaling"] = _rope_scaling(metadata, prefix)
+    config["rope_scaling"] = _rope_scaling(metadata, prefix) | ({"rope_type": "longrope"} if is_longrope else {})
     rotary, hidden, heads = (
         metadata.get(prefix + key) for key in ("rope.dimension_count", "embedding_length", "attention.head_count")
     )

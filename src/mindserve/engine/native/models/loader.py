@@ -7,13 +7,13 @@ from pathlib import Path
 import openvino as ov
 
 from mindserve.engine.native.models.checkpoint import Checkpoint, model_files
-from mindserve.engine.native.models.config import ModelConfig, read_config
+from mindserve.engine.native.models.config import ModelConfig, for_context, read_config
 from mindserve.engine.native.models.decoder import build_decoder
 from mindserve.engine.native.models.families.registry import describe, family_of, tensor_names, usual_keys
 from mindserve.engine.native.models.gguf_checkpoint import GgufCheckpoint
 from mindserve.engine.native.models.paged import to_paged
 from mindserve.engine.native.models.safetensors_checkpoint import SafetensorsCheckpoint
-from mindserve.engine.native.models.spec import DecoderSpec
+from mindserve.engine.native.models.spec import DecoderSpec, Family
 from mindserve.engine.native.models.towers.build import TowerGraphs, build_towers
 from mindserve.engine.native.models.towers.hf_config import media_spec
 from mindserve.engine.native.models.towers.projector import ProjectorCheckpoint, projector_spec
@@ -49,18 +49,18 @@ class StatefulModel:
     towers: TowerGraphs | None = None
 
 
-def load_model(path: Path, precision: Precision, *, progress: Progress) -> LoadedModel:
-    """Read and build. Raises ModelLoadError."""
-    return paged_model(build_model(path, precision, progress=progress))
+def load_model(path: Path, precision: Precision, *, progress: Progress, max_context: int | None = None) -> LoadedModel:
+    """Read and build, for sequences of at most `max_context` tokens (None: the model's most). Raises ModelLoadError."""
+    return paged_model(build_model(path, precision, progress=progress, max_context=max_context))
 
 
-def build_model(path: Path, precision: Precision, *, progress: Progress) -> StatefulModel:
+def build_model(
+    path: Path, precision: Precision, *, progress: Progress, max_context: int | None = None
+) -> StatefulModel:
     """Read, compress and build, without the paged transformation. Raises ModelLoadError."""
     progress("reading", 0.0)
     checkpoint = open_checkpoint(path)
-    family = family_of(checkpoint.config)
-    fields = usual_keys(checkpoint.config, family)
-    spec = describe(family, read_config(fields, checkpoint.generation), fields)
+    spec, family = _describe(checkpoint, max_context)
     media = _media(path, checkpoint, spec)
     spec = replace(spec, takes_embeddings=media is not None)
     weights = Weights(checkpoint, precision, tensor_names(family, checkpoint))
@@ -71,6 +71,18 @@ def build_model(path: Path, precision: Precision, *, progress: Progress) -> Stat
     graph = build_decoder(spec, weights, on_layer)
     towers = None if media is None else build_towers(media[0], media[1], precision)
     return StatefulModel(graph=graph, config=spec.config, windows=spec.windows, towers=towers)
+
+
+def read_spec(path: Path) -> tuple[DecoderSpec, Family]:
+    """What a model's graph is built from, without its weights. Raises ModelLoadError."""
+    return _describe(open_checkpoint(path), None)
+
+
+def _describe(checkpoint: Checkpoint, max_context: int | None) -> tuple[DecoderSpec, Family]:
+    family = family_of(checkpoint.config)
+    fields = usual_keys(checkpoint.config, family)
+    config = for_context(read_config(fields, checkpoint.generation), max_context)
+    return describe(family, config, fields), family
 
 
 def _media(path: Path, checkpoint: Checkpoint, spec: DecoderSpec) -> tuple[MediaSpec, Checkpoint] | None:

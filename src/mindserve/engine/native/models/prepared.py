@@ -21,7 +21,7 @@ import msgspec
 import openvino as ov
 
 from mindserve.engine.native.models.checkpoint import model_files
-from mindserve.engine.native.models.config import ModelConfig
+from mindserve.engine.native.models.config import ModelConfig, for_context
 from mindserve.engine.native.models.loader import LoadedModel, Progress, StatefulModel, build_model, paged_model
 from mindserve.engine.native.models.towers.build import TowerGraphs
 from mindserve.engine.native.models.towers.spec import MediaSpec
@@ -53,18 +53,24 @@ class Manifest:
     media: MediaSpec | None
 
 
-def prepare_model(path: Path, precision: Precision, *, cache_dir: Path | None, progress: Progress) -> LoadedModel:
-    """From the cache, or built and stored; `cache_dir` None: built. Raises ModelLoadError.
+def prepare_model(
+    path: Path, precision: Precision, *, cache_dir: Path | None, progress: Progress, max_context: int | None = None
+) -> LoadedModel:
+    """From the cache, or built and stored; `cache_dir` None: built. Raises ModelLoadError. `max_context`: see
+    `load_model`.
 
     A cache that cannot be read or written costs time only.
     """
     if cache_dir is None:
-        return paged_model(build_model(path, precision, progress=progress))
+        return paged_model(build_model(path, precision, progress=progress, max_context=max_context))
     entry = cache_dir / f"{PREFIX}{_key(path, precision)}"
     progress("reading prepared model", 0.0)
     model = _read(entry)
+    if model is not None and model.config != for_context(model.config, max_context):
+        shutil.rmtree(entry, ignore_errors=True)
+        model = None
     if model is None:
-        built = build_model(path, precision, progress=progress)
+        built = build_model(path, precision, progress=progress, max_context=max_context)
         progress("storing prepared model", 0.0)
         is_stored = _store(built, entry, label=f"{path.resolve()} {precision}")
         model = (_read(entry) if is_stored else None) or built

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mindserve.engine.native.models.config import ModelConfig, RopeKind
+from mindserve.errors import ModelLoadError
 
 Floats = NDArray[np.float64]
 
@@ -52,7 +53,7 @@ def _yarn_scale(factor: float, mscale: float) -> float:
 
 
 def _default(base: Floats, _: ModelConfig) -> Floats:
-    """Also for `dynamic`, which changes nothing within the trained context."""
+    """Also for `dynamic`, which changes nothing within the trained context (see `RopeKind`)."""
     return base
 
 
@@ -87,10 +88,12 @@ def _yarn_dimension(turns: float, config: ModelConfig) -> float:
 
 
 def _longrope(base: Floats, config: ModelConfig) -> Floats:
-    """One set of factors for all requests: the long ones when the model is served beyond its original context."""
+    """One set of factors for all requests (`for_context`)."""
     rope = config.rope
-    is_long = config.max_position > rope.original_max_position
-    return base / np.asarray(rope.long_factors if is_long else rope.short_factors)
+    factors = np.asarray(rope.long_factors if rope.is_beyond_original else rope.short_factors)
+    if factors.shape != base.shape:
+        raise ModelLoadError(f"rope_scaling: longrope needs {len(base)} long and short factors, got {len(factors)}")
+    return base / factors
 
 
 SCALINGS: dict[RopeKind, Callable[[Floats, ModelConfig], Floats]] = {
