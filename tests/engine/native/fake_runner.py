@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mindserve.engine.base import ModelInfo
-from mindserve.engine.native.step import BLOCK_SIZE, CANDIDATES, StepBatch, Towers
+from mindserve.engine.native.step import BLOCK_SIZE, CANDIDATES, Adapters, StepBatch, Towers
 from mindserve.errors import EngineFailure
 
 
@@ -58,6 +58,7 @@ class FakeRunner:
     steps: int = 0
     token_counts: list[int] = field(default_factory=list)
     is_closed: bool = False
+    adapters: Adapters | None = None
     towers: Towers | None = None
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ def build_batch(plan: Plan) -> StepBatch:
             [e.sequence.sampler.inverse_temperature for e in entries if e.is_sampled for _ in range(1 + len(e.draft))],
             np.float32,
         ),
+        adapters=_adapters(entries),
         embeddings=embeddings,
         is_embedded=is_embedded,
     )
@@ -45,6 +46,11 @@ def _tokens(entry: Scheduled) -> list[int]:
 def _sample_rows(entries: list[Scheduled], begins: NDArray[np.int32]) -> NDArray[np.int64]:
     ends = zip(entries, begins[1:].tolist(), strict=True)
     return np.array([end - 1 - i for e, end in ends if e.is_sampled for i in range(len(e.draft), -1, -1)], np.int64)
+
+
+def _adapters(entries: list[Scheduled]) -> tuple[str | None, ...]:
+    keys = tuple(entry.sequence.active.request.adapter for entry in entries)
+    return () if all(key is None for key in keys) else keys
 
 
 def _offsets(lengths: list[int]) -> NDArray[np.int32]:

@@ -1,6 +1,8 @@
 """One compiled model: a StepBatch becomes tensors, an inference, logits."""
 
 import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import openvino as ov
@@ -42,9 +44,19 @@ class CompiledModel:
             tensors.append(tensor)
         return tensors
 
-    def infer(self, batch: StepBatch) -> ov.Tensor:
-        """Logits [R, vocab_size] of the sampled rows, valid until the next call."""
-        for name, values in {**_inputs(batch), **self._media_inputs(batch)}.items():
+    def share_cache(self, tensors: Sequence[ov.Tensor]) -> None:
+        """Bind the KV tensors of another compilation of the same layers with the same kernels."""
+        for each, tensor in zip(self._cache_inputs, tensors, strict=True):
+            self._request.set_tensor(each.get_any_name(), tensor)
+
+    def bind(self, inputs: Mapping[str, ov.Tensor]) -> None:
+        """Set inputs that stay the same from step to step."""
+        for name, tensor in inputs.items():
+            self._request.set_tensor(name, tensor)
+
+    def infer(self, batch: StepBatch, more: Mapping[str, NDArray[np.generic]] = MappingProxyType({})) -> ov.Tensor:
+        """Logits [R, vocab_size] of the sampled rows, valid until the next call. `more`: inputs besides the batch."""
+        for name, values in {**_inputs(batch), **self._media_inputs(batch), **more}.items():
             self._request.set_tensor(name, ov.Tensor(values))
         self._request.infer()
         return self._request.get_output_tensor(0)

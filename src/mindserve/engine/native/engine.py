@@ -9,6 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from mindserve.engine.base import EngineStats, GenerateRequest, ModelInfo
+from mindserve.engine.native.adapters.registry import AdapterRegistry
 from mindserve.engine.native.encoder import Job, MediaEncoder, Outcome
 from mindserve.engine.native.outbox import Events
 from mindserve.engine.native.step import BLOCK_SIZE, Runner
@@ -35,6 +36,7 @@ class NativeEngine:
         self._context_len = 0
         self._streams: dict[int, Stream] = {}
         self._numbers = count()
+        self._adapters = AdapterRegistry(self._apply)
 
     @property
     def info(self) -> ModelInfo:
@@ -57,6 +59,7 @@ class NativeEngine:
         """Queue a request. Raises NotReady, InvalidRequest or PromptTooLong."""
         if self._worker is None:
             raise NotReady("The engine is not running.")
+        request = self._adapters.resolve(request)
         self._refuse_unknown(request)
         self._refuse_too_long(len(request.prompt_token_ids))
         worker, number, arrival_s = self._worker, next(self._numbers), perf_counter()
@@ -72,6 +75,7 @@ class NativeEngine:
             raise NotReady("The engine stopped working.")
         if job is not None and self._encoder is not None:
             self._encoder.submit(job)
+        self._adapters.started(number, request)
         self._streams[number] = Stream(request.n, cancel)
         return self._streams[number]
 
@@ -90,12 +94,12 @@ class NativeEngine:
         return EngineStats() if self._worker is None else self._worker.stats
 
     async def load_adapter(self, name: str, path: Path) -> None:
-        """Raises InvalidRequest: there are no adapters yet."""
-        raise InvalidRequest(f"The engine cannot load adapters, {name} neither.")
+        """Running requests go on meanwhile. Raises ModelLoadError or InvalidRequest."""
+        await self._adapters.load(name, path)
 
     async def unload_adapter(self, name: str) -> None:
-        """Raises InvalidRequest: there are no adapters yet."""
-        raise InvalidRequest(f"There is no adapter {name}.")
+        """Refuse new requests for it; running ones finish with it. Raises InvalidRequest."""
+        await self._adapters.unload(name)
 
     async def close(self) -> None:
         """Cancel what runs and free everything. Idempotent."""
@@ -103,6 +107,7 @@ class NativeEngine:
         encoder, self._encoder = self._encoder, None
         if encoder is not None:
             await asyncio.to_thread(encoder.close)
+        await self._adapters.close()
         if worker is not None:
             await worker.close()
 
@@ -110,10 +115,16 @@ class NativeEngine:
         runner, info = self._load(self._settings)
         in_blocks = runner.block_count * BLOCK_SIZE
         self._context_len = min(info.max_context_len, self._settings.model.max_seq_len, in_blocks)
+        self._adapters.of_model = runner.adapters
         if runner.towers is not None:
             self._encoder = MediaEncoder(runner.towers)
         stepper = Stepper(runner, info, self._settings.scheduler, context_len=self._context_len)
         return runner, info, stepper
+
+    def _apply(self, change: Callable[[], None]) -> None:
+        """Have an adapter change done between two steps."""
+        if self._worker is not None:
+            self._worker.post(lambda stepper: change())
 
     def _deliver(self, events: Events) -> None:
         for number, of_request in events.items():
@@ -121,10 +132,9 @@ class NativeEngine:
             stream.put(of_request)
             if stream.is_complete:
                 del self._streams[number]
+                self._adapters.ended(number)
 
     def _refuse_unknown(self, request: GenerateRequest) -> None:
-        if request.adapter is not None:
-            raise InvalidRequest(f"There is no adapter {request.adapter}.", param="model")
         for media in request.media:
             if media.kind not in self.info.media:
                 raise InvalidRequest(f"The model does not take {media.kind} input.", param="messages")

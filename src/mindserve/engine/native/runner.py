@@ -7,10 +7,11 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
+from mindserve.engine.native.adapters.loaded import BaseModel, NativeAdapters
 from mindserve.engine.native.compiled import CompiledModel
 from mindserve.engine.native.head import Head
 from mindserve.engine.native.kernels import Kernels
-from mindserve.engine.native.step import StepBatch, Towers
+from mindserve.engine.native.step import Adapters, StepBatch, Towers
 from mindserve.errors import EngineFailure
 
 
@@ -67,14 +68,24 @@ class NativeRunner:
         threads: int,
         count_blocks: Callable[[int], int],
         towers: Towers | None = None,
+        open_model: Callable[[], BaseModel],
     ) -> None:
-        """`count_blocks` says how many KV blocks to make, given the bytes of one."""
+        """`count_blocks` says how many KV blocks to make, given the bytes of one; `open_model` reads the graph again,
+        for adapters."""
         self.towers = towers
         core = ov.Core()
         self._model = CompiledModel(core, graph, kernels, threads=threads)
         self._head = Head(core, self._model.vocab_size, threads)
         self._block_count = count_blocks(self._model.block_bytes)
         self._cache = self._model.allocate_cache(self._block_count)
+
+        def compile_beside(other: ov.Model) -> CompiledModel:
+            compiled = CompiledModel(core, other, kernels, threads=threads)
+            compiled.share_cache(self._cache)
+            return compiled
+
+        self._adapters = NativeAdapters(open_model, compile_beside)
+        self.adapters: Adapters | None = self._adapters
 
     @property
     def vocab_size(self) -> int:
@@ -89,7 +100,7 @@ class NativeRunner:
     def step(self, batch: StepBatch) -> LazyOutput:
         """Run the model once. Raises EngineFailure."""
         try:
-            logits = self._model.infer(batch)
+            logits = self._adapters.infer(batch) if batch.adapters else self._model.infer(batch)
         except RuntimeError as error:
             raise EngineFailure("The model could not run the step.") from error
         return LazyOutput(self._head, logits, batch.inverse_temperature)

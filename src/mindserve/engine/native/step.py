@@ -2,8 +2,9 @@
 `runner.Runner` is the only one that turns it into tensors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -39,6 +40,8 @@ class StepBatch:
     """[R] indices into token_ids whose logits are wanted."""
     inverse_temperature: NDArray[np.float32]
     """[R] scales the logits before the log-sum-exp that the graph computes (1 for greedy rows)."""
+    adapters: tuple[str | None, ...] = ()
+    """[S] key of each sequence's adapter; (): none of them has one."""
     embeddings: NDArray[np.float32] | None = None
     """[T, hidden size] what the towers made of media; None: no token of the step stands for any."""
     is_embedded: NDArray[np.bool_] | None = None
@@ -90,11 +93,26 @@ class Towers(Protocol):
         ...
 
 
+class Adapters(Protocol):
+    """The LoRA adapters beside a model. Loading takes place beside the runner's thread, one change at a time; what
+    puts a change to use is called on it, between steps and in the order of the changes."""
+
+    def add(self, key: str, path: Path) -> Callable[[], None]:
+        """Read an adapter that sequences will name by `key`. Raises ModelLoadError."""
+        ...
+
+    def remove(self, key: str) -> Callable[[], None]:
+        """Forget one that no step needs any more."""
+        ...
+
+
 class Runner(Protocol):
     """A loaded model with its KV blocks."""
 
     towers: Towers | None
     """None: the model takes text only."""
+    adapters: Adapters | None
+    """None: the model takes none."""
 
     @property
     def vocab_size(self) -> int:

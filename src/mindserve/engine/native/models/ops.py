@@ -39,6 +39,12 @@ def model(results: Sequence[ov.Node], sinks: Sequence[ov.Node], inputs: Sequence
     return build(list(results), list(sinks), list(inputs), name)
 
 
+def add_inputs(graph: ov.Model, inputs: Sequence[ov.Node]) -> None:
+    """Make nodes that other nodes use already inputs of the graph."""
+    graph.add_parameters(list(inputs))
+    graph.validate_nodes_and_infer_types()
+
+
 def constant(array: NDArray[np.generic]) -> Value:
     """Shares the array's memory where it may be written to (OpenVINO's condition), else copies (mapped files)."""
     return _out(opset.constant(np.ascontiguousarray(array), shared_memory=array.flags.writeable))
