@@ -7,7 +7,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from mindserve.engine.base import MediaInput, MediaKind
-from mindserve.engine.native.kernels import Kernels
+from mindserve.engine.native.kernels import EXACT, Kernels
 from mindserve.engine.native.models.towers.build import TowerGraphs
 from mindserve.engine.native.models.towers.grid import grid_inputs
 from mindserve.engine.native.models.towers.positions import grid_positions
@@ -18,13 +18,19 @@ Features = Mapping[str, NDArray[np.generic]]
 
 
 class NativeTowers:
-    """`step.Towers` on the OpenVINO runtime."""
+    """`step.Towers` on the OpenVINO runtime.
+
+    They leave half of the threads to the text model: what is running goes on beside them. Where the processor
+    multiplies bfloat16 directly they use it (several times faster), unless the model is to be exact.
+    """
 
     def __init__(self, graphs: TowerGraphs, kernels: Kernels, *, threads: int) -> None:
         core = ov.Core()
         self._spec = graphs.spec
-        properties = {**kernels.properties(threads), "ENABLE_CPU_PINNING": False}
-        properties.pop("KV_CACHE_PRECISION")
+        properties = {**kernels.properties(max(1, threads // 2)), "ENABLE_CPU_PINNING": False}
+        del properties["KV_CACHE_PRECISION"]
+        if kernels != EXACT and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            properties["INFERENCE_PRECISION_HINT"] = "bf16"
 
         def request(graph: ov.Model | None) -> ov.InferRequest | None:
             return None if graph is None else core.compile_model(graph, "CPU", properties).create_infer_request()
@@ -74,6 +80,6 @@ class NativeTowers:
 
 def _inferred(request: ov.InferRequest, inputs: Features) -> NDArray[np.float32]:
     for name, values in inputs.items():
-        request.set_tensor(name, ov.Tensor(np.ascontiguousarray(values)))
+        request.set_tensor(name, ov.Tensor(np.ascontiguousarray(values), shared_memory=True))
     request.infer()
     return request.get_output_tensor(0).data.copy()
