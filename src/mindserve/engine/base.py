@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -115,8 +116,7 @@ class GenerateRequest:
     mask: TokenMask | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenLogprob:
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
     """A generated token's log-probability, and its best rivals' (best first)."""
 
     logprob: float
@@ -124,8 +124,7 @@ class TokenLogprob:
     """Pairs of token id and log-probability; LOGPROB_OF_EXCLUDED for candidates without a chance."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepInfo:
+class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The engine step that made an event; shared by all events of one request in that step."""
 
     batch_size: int
@@ -136,8 +135,7 @@ class StepInfo:
     """`time.perf_counter()` when the step's result was there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenEvent:
+class TokenEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What one step brought for one sequence. The last event of a sequence carries `finish_reason`, exactly once."""
 
     index: int

@@ -37,6 +37,7 @@ class ChoiceAssembler:
             plan.thought.format if plan.thought else None, plan.tools.format if plan.tools else None
         )
         self._logprobs = LogprobReader(tokenizer, skip_special_tokens=plan.skip_special_tokens)
+        self._reports_full_text = plan.reports_full_text and not plan.tools
         self._length = 0
         """Characters decoded so far."""
         self._calls = 0
@@ -66,10 +67,14 @@ class ChoiceAssembler:
             if self._stops.matched is not None:
                 finish = finish or FinishReason.STOP
         entries = None if logprob is None else (self._logprobs.read(token_id, logprob),)
-        if finish is None:
-            return self._event(self._parser.feed(text) if self._parser else Parsed(text), logprobs=entries)
-        parsed = self._flush(text) + self._end_token(token_id, finish)
-        return self._event(parsed, logprobs=entries, finish=finish)
+        if finish is not None:
+            parsed = self._flush(text) + self._end_token(token_id, finish)
+            return self._event(parsed, logprobs=entries, finish=finish)
+        if self._parser:
+            return self._event(self._parser.feed(text), logprobs=entries)
+        self._content.append(text)
+        full_text = self.content if self._reports_full_text else None
+        return OutputEvent(index=self._index, content=text, logprobs=entries, full_text=full_text)
 
     def end(self, finish: FinishReason) -> OutputEvent:
         """The last event, for an end that comes without a token. Raises RuntimeError when the choice has ended."""
@@ -143,7 +148,7 @@ class ChoiceAssembler:
             tool_calls=self._announce(parsed.calls) if parsed.calls else (),
             logprobs=logprobs,
             finish_reason=None if finish is None else self._reason(finish),
-            full_text=self.content if self._plan.reports_full_text and not self._plan.tools else None,
+            full_text=self.content if self._reports_full_text else None,
         )
 
     def _announce(self, calls: tuple[ParsedCall, ...]) -> tuple[ToolCallDelta, ...]:

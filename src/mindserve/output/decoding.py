@@ -1,6 +1,6 @@
 """Tokens to text, one at a time: the first stage of the output."""
 
-import codecs
+from codecs import utf_8_decode
 
 from mindserve.text.base import Tokenizer
 
@@ -14,7 +14,7 @@ class IncrementalDecoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = b""
         self._is_first = True
 
     def feed(self, token_id: int) -> str:
@@ -23,11 +23,15 @@ class IncrementalDecoder:
         if self._is_first and data:
             data = self._without_dummy_space(token_id, data)
             self._is_first = False
-        return self._utf8.decode(data)
+        data = self._held + data
+        text, used = utf_8_decode(data, "replace", False)
+        self._held = data[used:]
+        return text
 
     def flush(self) -> str:
         """U+FFFD if an unfinished character was held back, else ""."""
-        return self._utf8.decode(b"", final=True)
+        text, self._held = self._held.decode("utf-8", "replace"), b""
+        return text
 
     def _without_dummy_space(self, token_id: int, data: bytes) -> bytes:
         # Sentencepiece vocabularies mark word starts with a space that their decoders drop at the start of a text.

@@ -1,6 +1,11 @@
-"""What a choice says, event by event. SSE chunks map these one to one; the JSON answer is their fold."""
+"""What a choice says, event by event. SSE chunks map these one to one; the JSON answer is their fold.
+
+What is made for every token is a `msgspec.Struct`: a frozen dataclass takes ten times as long to make.
+"""
 
 from dataclasses import dataclass
+
+import msgspec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +20,7 @@ class ToolCallDelta:
     arguments: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogprobCandidate:
+class LogprobCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A token and its log-probability as the wire shows it."""
 
     token: str
@@ -24,8 +28,7 @@ class LogprobCandidate:
     bytes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogprobEntry:
+class LogprobEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One generated token (the end token included) and its candidates (contract: logprobs.content[])."""
 
     token: str
@@ -53,8 +56,7 @@ class ChoiceUsage:
     """Ranks the choices of `best_of` > `n`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputEvent:
+class OutputEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What one generated token added to one choice (all of it at once for a beam hypothesis)."""
 
     index: int

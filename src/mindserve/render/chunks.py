@@ -23,15 +23,17 @@ class ChunkRenderer:
         """`include_usage` is `stream_options.include_usage`; it counts in native mode only."""
         self._mode = envelope.mode
         self._is_native = envelope.mode is ApiMode.NATIVE
-        self._prefix = b"data: " + encode(envelope.head("chat.completion.chunk"))[:-1]
         self._include_usage = include_usage and self._is_native
+        self._no_usage = b',"usage":null' if self._include_usage else b""
+        self._prefix = b"data: " + encode(envelope.head("chat.completion.chunk"))[:-1]
+        self._content_prefix = self._prefix + b',"choices":[{"index":'
+        self._content_suffix = b'},"logprobs":null,"finish_reason":null}]' + self._no_usage + b"}\n\n"
         self._greeted: set[int] = set()
         self._usages: list[ChoiceUsage] = []
 
     def render(self, events: Iterable[OutputEvent]) -> bytes:
         """The chunks of some events; in native mode those that say nothing leave no chunk."""
-        render = self._native_chunk if self._is_native else self._chunk
-        return b"".join([render(event) for event in events])
+        return b"".join([self._render(event) for event in events])
 
     def end(self) -> bytes:
         """What follows when every choice has ended."""
@@ -39,6 +41,28 @@ class ChunkRenderer:
             return DONE
         usage = usage_object(total_usage(self._usages), self._mode)
         return self._join(b',"choices":[],"usage":' + encode(usage)) + DONE
+
+    def _render(self, event: OutputEvent) -> bytes:
+        has_more = event.finish_reason or event.logprobs is not None or event.reasoning is not None
+        if not (has_more or event.tool_calls or event.full_text is not None):
+            return self._content_chunk(event.index, event.content)
+        return self._native_chunk(event) if self._is_native else self._chunk(event)
+
+    def _content_chunk(self, index: int, content: str) -> bytes:
+        """What nearly all chunks are, of parts that were encoded once."""
+        role = b'"role":"assistant",'
+        if self._is_native:
+            if not content:
+                return b""
+            role = b"" if index in self._greeted else role
+            self._greeted.add(index)
+        return b'%b%d,"delta":{%b"content":%b%b' % (
+            self._content_prefix,
+            index,
+            role,
+            encode(content),
+            self._content_suffix,
+        )
 
     def _chunk(self, event: OutputEvent) -> bytes:
         """Role in every delta, usage before choices (contract: stream)."""
@@ -64,8 +88,7 @@ class ChunkRenderer:
             delta = {"role": "assistant", "content": "", **delta}
         if event.usage is not None:
             self._usages.append(event.usage)
-        usage = b',"usage":null' if self._include_usage else b""
-        return self._join(b',"choices":[' + encode(_choice(event, delta)) + b"]" + usage)
+        return self._join(b',"choices":[' + encode(_choice(event, delta)) + b"]" + self._no_usage)
 
     def _join(self, rest: bytes) -> bytes:
         return self._prefix + rest + b"}\n\n"

@@ -1,7 +1,9 @@
 """One running request: the engine's token events become output events, and every choice ends exactly once."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from mindserve.engine.base import FinishReason, TokenEvent, TokenStream
 from mindserve.errors import EngineFailure, MindserveError
@@ -19,8 +21,27 @@ class Choice:
     assembler: ChoiceAssembler
     tokens: int = 0
     cumulative_logprob: float = 0.0
-    is_over: bool = False
-    """Its terminal event is out."""
+
+    @property
+    def is_over(self) -> bool:
+        """Its terminal event is out."""
+        return self.assembler.is_finished
+
+    def feed(self, event: TokenEvent) -> list[OutputEvent]:
+        """What an event adds, up to the choice's end: behind a stop string nothing counts."""
+        self.cumulative_logprob = event.cumulative_logprob
+        outputs: list[OutputEvent] = []
+        last = len(event.token_ids) - 1
+        for position, token_id in enumerate(event.token_ids):
+            finish = event.finish_reason if position == last else None
+            logprob = event.logprobs[position] if event.logprobs else None
+            self.tokens += 1
+            outputs.append(self.assembler.feed(token_id, logprob=logprob, finish=finish))
+            if self.assembler.is_finished:
+                return outputs
+        if event.finish_reason:
+            outputs.append(self.assembler.end(event.finish_reason))
+        return outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +78,16 @@ class ChatStream:
 
     async def __anext__(self) -> list[OutputEvent]:
         while self._live and self._on_close:
-            step = await self._next_step()
-            outputs = self._take(step) if step else []
+            try:
+                with self._generation.watchdog:
+                    step = await anext(self._steps)
+                outputs = self._take(step)
+            except StopAsyncIteration:
+                self._close(Outcome.FAILED)
+                raise EngineFailure("Failed to get engine response.") from None
+            except MindserveError:
+                self._close(Outcome.FAILED)
+                raise
             if self._live == 0:
                 self._close(Outcome.STOPPED if self._was_stopped else Outcome.FINISHED)
             if outputs:
@@ -82,68 +111,46 @@ class ChatStream:
         if self._live:
             self._generation.tokens.cancel()
         self.timeline.outcome = outcome
+        self.timeline.completion_tokens = sum(choice.tokens for choice in self._generation.choices)
         self.timeline.decode_ms = tuple(self._log.decode_ms)
         on_close(self)
 
-    async def _next_step(self) -> list[TokenEvent]:
-        try:
-            return await self._generation.watchdog.wait(anext(self._steps))
-        except StopAsyncIteration:
-            self._close(Outcome.FAILED)
-            raise EngineFailure("Failed to get engine response.") from None
-        except MindserveError:
-            self._close(Outcome.FAILED)
-            raise
-
     def _take(self, step: list[TokenEvent]) -> list[OutputEvent]:
         outputs: list[OutputEvent] = []
-        for event in sorted(step, key=lambda event: event.index) if len(step) > 1 else step:
-            outputs += self._feed(event)
-        self._record(next((event for event in step if event.token_ids), step[0]))
-        return [self._with_usage(output) if output.finish_reason else output for output in outputs]
-
-    def _feed(self, event: TokenEvent) -> list[OutputEvent]:
-        if event.finish_reason is FinishReason.ERROR:
-            self._close(Outcome.FAILED)
-            raise event.error or EngineFailure("Failed to get engine response.")
-        choice = self._generation.choices[event.index]
-        if choice.is_over:
-            return []
-        choice.cumulative_logprob = event.cumulative_logprob
-        outputs = self._feed_tokens(choice, event)
-        if event.finish_reason and not choice.is_over:
-            self._was_stopped |= event.finish_reason is FinishReason.CANCELLED
-            outputs.append(self._noted(choice, choice.assembler.end(event.finish_reason)))
-        return [merged(outputs)] if self._generation.merges_hypotheses and len(outputs) > 1 else outputs
-
-    def _feed_tokens(self, choice: Choice, event: TokenEvent) -> list[OutputEvent]:
-        """Feed tokens up to the choice's end; behind a stop string nothing counts and the sequence is cancelled."""
-        outputs: list[OutputEvent] = []
-        last = len(event.token_ids) - 1
-        for position, token_id in enumerate(event.token_ids):
-            finish = event.finish_reason if position == last else None
-            logprob = event.logprobs[position] if event.logprobs else None
-            choice.tokens += 1
-            outputs.append(self._noted(choice, choice.assembler.feed(token_id, logprob=logprob, finish=finish)))
-            if choice.is_over:
-                if finish is None:
-                    self._generation.tokens.cancel(event.index)
-                break
+        speaker, longest, live = None, 0, self._live
+        for event in sorted(step, key=_index) if len(step) > 1 else step:
+            choice = self._generation.choices[event.index]
+            outputs += self._feed(choice, event)
+            if event.token_ids:
+                speaker, longest = event, max(longest, choice.tokens)
+        if speaker is not None:
+            self._record(speaker, longest=longest)
+        if self._live < live:
+            return [self._with_usage(output) if output.finish_reason else output for output in outputs]
         return outputs
 
-    def _noted(self, choice: Choice, output: OutputEvent) -> OutputEvent:
-        if output.finish_reason:
-            choice.is_over = True
-            self._live -= 1
-        return output
+    def _feed(self, choice: Choice, event: TokenEvent) -> list[OutputEvent]:
+        if event.finish_reason is FinishReason.ERROR:
+            raise event.error or EngineFailure("Failed to get engine response.")
+        if choice.is_over:
+            return []
+        outputs = choice.feed(event)
+        if choice.is_over:
+            self._note_end(event)
+        return [merged(outputs)] if self._generation.merges_hypotheses and len(outputs) > 1 else outputs
 
-    def _record(self, event: TokenEvent) -> None:
-        self._log.record(event.step, longest=max(choice.tokens for choice in self._generation.choices))
-        timeline = self.timeline
-        if timeline.first_token_s is None and self._log.batch_sizes:
-            timeline.first_token_s = event.step.time_s
-            timeline.cached_tokens = event.cached_tokens
-        timeline.completion_tokens = sum(choice.tokens for choice in self._generation.choices)
+    def _note_end(self, event: TokenEvent) -> None:
+        self._live -= 1
+        self._was_stopped |= event.finish_reason is FinishReason.CANCELLED
+        if event.finish_reason is None:
+            self._generation.tokens.cancel(event.index)
+
+    def _record(self, event: TokenEvent, *, longest: int) -> None:
+        """`event` brought tokens in the step; `longest` is the longest of all sequences that did."""
+        self._log.record(event.step, longest=longest)
+        if self.timeline.first_token_s is None:
+            self.timeline.first_token_s = event.step.time_s
+            self.timeline.cached_tokens = event.cached_tokens
 
     def _with_usage(self, output: OutputEvent) -> OutputEvent:
         choice = self._generation.choices[output.index]
@@ -159,6 +166,10 @@ class ChatStream:
             cumulative_logprob=choice.cumulative_logprob,
         )
         return replace(output, usage=usage)
+
+
+def _index(event: TokenEvent) -> int:
+    return event.index
 
 
 def merged(outputs: list[OutputEvent]) -> OutputEvent:

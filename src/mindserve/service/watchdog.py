@@ -1,20 +1,18 @@
 """tokenTimeout and e2eTimeout with one timer per request instead of one per token."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+from types import TracebackType
 
 from mindserve.errors import GenerationTimeout
 
-T = TypeVar("T")
-
 
 class Watchdog:
-    """Interrupts the wait for a request's next step once a deadline has passed.
+    """Interrupts the wait for a request's next step, which is the block of a `with`, once a deadline has passed.
 
-    The timer looks at the deadlines only when it fires and then sleeps until the next of them, so a step costs two
-    assignments. It interrupts as `asyncio.timeout` does: by a cancellation of the waiting task that `wait` turns into
-    the timeout's error. Between waits only the end-to-end deadline counts: then the client is slow, not the engine.
+    The timer looks at the deadlines only when it fires and then sleeps until the next of them, so a step costs a few
+    assignments. It interrupts as `asyncio.timeout` does: by a cancellation of the waiting task that the block turns
+    into the timeout's error. Between waits only the end-to-end deadline counts: then the client is slow, not the
+    engine.
     """
 
     def __init__(self, *, token_timeout_s: float, e2e_deadline: float) -> None:
@@ -24,26 +22,29 @@ class Watchdog:
         self._e2e_deadline = e2e_deadline
         self._waiting_since = self._loop.time()
         self._waiter: asyncio.Task[object] | None = None
+        self._cancellations = 0
         self._expired: GenerationTimeout | None = None
         self._timer = self._loop.call_at(self._deadline(), self._look)
 
-    async def wait(self, step: Awaitable[T]) -> T:
-        """Await the next step. Raises GenerationTimeout."""
-        task = asyncio.current_task()
+    def __enter__(self) -> None:
+        """Begin to wait. Raises GenerationTimeout."""
+        if self._expired is not None:
+            raise self._expired
+        task = asyncio.current_task(self._loop)
         assert task is not None
-        self._waiting_since = self._loop.time()
         self._waiter = task
-        cancellations = task.cancelling()
-        try:
-            if self._expired is not None:
-                raise self._expired
-            return await step
-        except asyncio.CancelledError:
-            if self._expired is None or task.uncancel() > cancellations:
-                raise
+        self._cancellations = task.cancelling()
+        self._waiting_since = self._loop.time()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Raises GenerationTimeout where the wait was interrupted."""
+        waiter, self._waiter = self._waiter, None
+        if kind is None or self._expired is None or waiter is None:
+            return
+        if waiter.uncancel() <= self._cancellations and issubclass(kind, asyncio.CancelledError):
             raise self._expired from None
-        finally:
-            self._waiter = None
 
     def cancel(self) -> None:
         """Stop watching. Idempotent."""

@@ -42,6 +42,8 @@ class ScriptedEngine:
     def __init__(self, script: Script, *, codec: Codec, eos_token_id: int) -> None:
         self._script = script
         self._codec = codec
+        self._token_ids: dict[str, tuple[int, ...]] = {}
+        """Of the answers' texts so far."""
         self._turns = [answer for answer in script.answers if answer.match is None]
         self._turn = 0
         self._is_closed = False
@@ -107,22 +109,21 @@ class ScriptedEngine:
         self._running = []
 
     def _answer_to(self, request: GenerateRequest) -> Answer:
-        prompt = self._codec.decode(request.prompt_token_ids, skip_special_tokens=False)
-        for answer in self._script.answers:
-            if answer.match is not None and answer.match in prompt:
-                return answer
+        if len(self._turns) < len(self._script.answers):
+            prompt = self._codec.decode(request.prompt_token_ids, skip_special_tokens=False)
+            for answer in self._script.answers:
+                if answer.match is not None and answer.match in prompt:
+                    return answer
         answer = self._turns[self._turn % len(self._turns)]
         self._turn += 1
         return answer
 
     def _sequences(self, request: GenerateRequest, answer: Answer) -> list[ScriptedSequence]:
-        eos = min(self.info.eos_token_ids)
-        texts = answer.sequences or [answer.text]
-        token_ids = [answer.token_ids] if answer.token_ids is not None else [self._codec.encode(t) for t in texts]
+        scripts = self._scripts(answer)
         room = self.info.max_context_len - len(request.prompt_token_ids) + 1
         return [
             ScriptedSequence(
-                [*token_ids[index % len(token_ids)], eos],
+                scripts[index % len(scripts)],
                 request=request,
                 index=index,
                 max_tokens=max(1, min(request.sampling.max_tokens, room)),
@@ -130,6 +131,16 @@ class ScriptedEngine:
             )
             for index in range(request.n)
         ]
+
+    def _scripts(self, answer: Answer) -> list[tuple[int, ...]]:
+        """The sequences' tokens, ends included."""
+        eos = min(self.info.eos_token_ids)
+        if answer.token_ids is not None:
+            return [(*answer.token_ids, eos)]
+        for text in answer.sequences or (answer.text,):
+            if text not in self._token_ids:
+                self._token_ids[text] = (*self._codec.encode(text), eos)
+        return [self._token_ids[text] for text in answer.sequences or (answer.text,)]
 
     def _choose(self, sequence: ScriptedSequence, mask: TokenMask, wanted: int) -> int:
         """The wanted token if the mask allows it, else an end, else what closes a JSON value, else the first.

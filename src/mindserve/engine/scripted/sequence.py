@@ -1,6 +1,6 @@
 """One sequence that follows its script as far as masks, stop tokens and lengths allow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mindserve.engine.base import FinishReason, GenerateRequest, TokenMask
 
@@ -10,7 +10,7 @@ class ScriptedSequence:
 
     def __init__(
         self,
-        script: list[int],
+        script: Sequence[int],
         *,
         request: GenerateRequest,
         index: int,
@@ -22,6 +22,9 @@ class ScriptedSequence:
         self._script = script
         self._place = 0
         self._max_tokens = max_tokens
+        self._ends = set(request.sampling.stop_token_ids)
+        if not request.sampling.ignore_eos:
+            self._ends.add(script[-1])
         self._mask = request.mask.fork() if request.mask else None
         self._choose = choose
         self.count = 0
@@ -30,23 +33,19 @@ class ScriptedSequence:
 
     def next_token(self) -> int:
         """Generate one token; `finish_reason` tells whether it was the last."""
-        wanted = self._script[self._place % len(self._script)]
-        token = self._choose(self, self._mask, wanted) if self._mask else wanted
-        if token == wanted:
-            self._place += 1
+        token = wanted = self._script[self._place]
         if self._mask:
+            token = self._choose(self, self._mask, wanted)
             self._mask.advance(token)
+        if token == wanted:
+            self._place = (self._place + 1) % len(self._script)
         self.count += 1
         self.cumulative_logprob += invented_logprob(token)
-        self.finish_reason = self._finish_after(token)
-        return token
-
-    def _finish_after(self, token: int) -> FinishReason | None:
-        sampling = self.request.sampling
         if self.count >= self._max_tokens:
-            return FinishReason.LENGTH
-        is_end = token == self._script[-1] and not sampling.ignore_eos
-        return FinishReason.STOP if is_end or token in sampling.stop_token_ids else None
+            self.finish_reason = FinishReason.LENGTH
+        elif token in self._ends:
+            self.finish_reason = FinishReason.STOP
+        return token
 
 
 def invented_logprob(token: int) -> float:

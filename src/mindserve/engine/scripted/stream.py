@@ -1,28 +1,27 @@
 """The token stream of one scripted request."""
 
-import asyncio
 import time
-from collections.abc import AsyncIterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from mindserve.engine.base import FinishReason, GenerateRequest, StepInfo, TokenEvent, TokenLogprob
+from mindserve.engine.queue import StepQueue
 from mindserve.engine.scripted.script import Answer
 from mindserve.engine.scripted.sequence import ScriptedSequence, invented_logprob
 from mindserve.errors import EngineFailure
 
 
-class ScriptedStream:
+class ScriptedStream(StepQueue):
     """The token stream of one request."""
 
     def __init__(self, request: GenerateRequest, answer: Answer, *, sequences: list[ScriptedSequence]) -> None:
+        super().__init__(len(sequences))
         self._request = request
         self._answer = answer
         self._live = {sequence.index: sequence for sequence in sequences}
-        self._pending: list[list[TokenEvent]] = []
         self._held: list[TokenEvent] = []
-        self._waiter: asyncio.Future[None] | None = None
-        self._arrived_s = self._last_s = time.perf_counter()
-        self.ready_s = self._arrived_s + answer.first_delay_s
+        self._last_s = time.perf_counter()
+        self.ready_s = self._last_s + answer.first_delay_s
         self.is_hung = False
 
     @property
@@ -30,25 +29,13 @@ class ScriptedStream:
         """Sequences without a terminal event."""
         return len(self._live)
 
-    async def __aiter__(self) -> AsyncIterator[list[TokenEvent]]:
-        while self._pending or self._live:
-            if not self._pending:
-                self._waiter = asyncio.get_running_loop().create_future()
-                await self._waiter
-            pending, self._pending = self._pending, []
-            for step in pending:
-                yield step
-
     def cancel(self, index: int | None = None) -> None:
         """End one sequence, or all."""
-        step = self._step_info(1)
-        indices = [i for i in self._live if index is None or i == index]
-        self._push([self._end(i, FinishReason.CANCELLED, step) for i in indices])
+        self._end_all(FinishReason.CANCELLED, [i for i in self._live if index is None or i == index])
 
     def fail(self, error: EngineFailure) -> None:
         """End all with an error."""
-        step = self._step_info(1)
-        self._push([self._end(i, FinishReason.ERROR, step, error=error) for i in list(self._live)])
+        self._end_all(FinishReason.ERROR, list(self._live), error=error)
 
     def advance(self, *, batch_size: int) -> None:
         """Take part in a step."""
@@ -57,21 +44,20 @@ class ScriptedStream:
         step = self._step_info(self._answer.batch_size or batch_size)
         self._last_s = step.time_s
         events = [self._advance(sequence, step) for sequence in list(self._live.values())]
-        if self._request.use_beam_search:
-            events = self._hold(events)
-        self._push([event for event in events if event is not None])
+        self._say([event for event in events if event is not None])
 
     def _advance(self, sequence: ScriptedSequence, step: StepInfo) -> TokenEvent | None:
-        token_ids: list[int] = []
-        while len(token_ids) < self._answer.tokens_per_step and sequence.finish_reason is None:
-            if sequence.count == self._answer.fail_after:
-                return self._end(sequence.index, FinishReason.ERROR, step, error=EngineFailure(self._answer.failure))
-            if sequence.count == self._answer.hang_after:
+        answer, token_ids = self._answer, list[int]()
+        for _ in range(answer.tokens_per_step):
+            if sequence.count == answer.fail_after:
+                return self._end(sequence.index, FinishReason.ERROR, step, error=EngineFailure(answer.failure))
+            if sequence.count == answer.hang_after:
                 self.is_hung = True
                 break
             token_ids.append(sequence.next_token())
-        if sequence.finish_reason is not None:
-            del self._live[sequence.index]
+            if sequence.finish_reason is not None:
+                del self._live[sequence.index]
+                break
         return self._event(sequence, token_ids, step) if token_ids else None
 
     def _event(self, sequence: ScriptedSequence, token_ids: list[int], step: StepInfo) -> TokenEvent:
@@ -86,16 +72,26 @@ class ScriptedStream:
             cumulative_logprob=sequence.cumulative_logprob,
         )
 
+    def _end_all(self, reason: FinishReason, indices: list[int], *, error: EngineFailure | None = None) -> None:
+        step = self._step_info(1)
+        self._say([self._end(i, reason, step, error=error) for i in indices])
+
     def _end(
         self, index: int, reason: FinishReason, step: StepInfo, *, error: EngineFailure | None = None
     ) -> TokenEvent:
         del self._live[index]
         return TokenEvent(index=index, token_ids=(), step=step, finish_reason=reason, error=error)
 
-    def _hold(self, events: list[TokenEvent | None]) -> list[TokenEvent | None]:
+    def _say(self, events: list[TokenEvent]) -> None:
+        if self._request.use_beam_search:
+            events = self._hold(events)
+        if events:
+            self.put(events)
+
+    def _hold(self, events: list[TokenEvent]) -> list[TokenEvent]:
         """Beam search: nothing until all hypotheses have ended, then each whole, best first."""
-        self._held += [event for event in events if event is not None]
-        if self._live:
+        self._held += events
+        if self._live or not events:
             return []
         whole = [_whole([event for event in self._held if event.index == i]) for i in range(self._request.n)]
         whole.sort(key=lambda event: event.cumulative_logprob / max(1, len(event.token_ids)), reverse=True)
@@ -107,13 +103,6 @@ class ScriptedStream:
         if wait_us is None:
             wait_us = round((now - self._last_s) * 1e6)
         return StepInfo(batch_size=batch_size, queue_wait_us=wait_us, time_s=now)
-
-    def _push(self, events: list[TokenEvent]) -> None:
-        if not events:
-            return
-        self._pending.append(events)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
 
 def _whole(events: list[TokenEvent]) -> TokenEvent:
