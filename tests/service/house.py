@@ -30,6 +30,12 @@ class PlainPrompts(PromptBuilder):
     def __init__(self, plan: OutputPlan | None) -> None:
         self._plan_of_all = plan
 
+    def add_adapter(self, name: str, directory: Path) -> None:
+        """It has no template to bring."""
+
+    def remove_adapter(self, name: str) -> None:
+        """Nor to take away."""
+
     def build(self, request: ChatRequest) -> Prompt:
         if media_parts(request.messages):
             assert MAY_FETCH.wait(20)

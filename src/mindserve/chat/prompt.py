@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from mindserve.chat.constraints import Constraints
@@ -79,6 +80,14 @@ class PromptBuilder:
     def warm_up(self) -> None:
         """Prepare the vocabulary for constrained decoding now rather than at the first request that needs it."""
         self._compiler.warm_up()
+
+    def add_adapter(self, name: str, directory: Path) -> None:
+        """Requests that name the adapter get its directory's chat template, if it has one. Raises ModelLoadError."""
+        self._templates.add_adapter(name, directory)
+
+    def remove_adapter(self, name: str) -> None:
+        """The adapter cannot be named any more."""
+        self._templates.remove_adapter(name)
 
     def _render(self, request: ChatRequest, template: Template, tools: Sequence[Tool]) -> str:
         text = self._rendered(request, template, tools)

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from mindserve.chat.chatglm import ChatGlmTemplate
 from mindserve.chat.template import ChatTemplate
@@ -12,6 +12,7 @@ from mindserve.contract.request import ChatRequest
 from mindserve.errors import ConfigError, InvalidRequest
 from mindserve.settings.values import ModelSettings
 from mindserve.text.base import Tokenizer
+from mindserve.text.huggingface import read_chat_template
 
 _MAX_REQUEST_TEMPLATES: Final = 16
 _MAX_TEMPLATE_BYTES: Final = 1 << 20
@@ -40,8 +41,13 @@ class Template(Protocol):
         ...
 
 
+_Named: TypeAlias = Mapping[str, Template] | InvalidRequest
+"""Templates by name, or why there are none."""
+
+
 class Templates:
-    """The configured template, else the weights' own; a request's own where the configuration allows it."""
+    """The configured template, else the weights' own. Requests for an adapter that brings a template get that; a
+    request's own goes first where the configuration allows it."""
 
     def __init__(self, tokenizer: Tokenizer, settings: ModelSettings, *, model_type: str) -> None:
         """Raises ConfigError when `models.*.chat_template` is not usable. A broken template of the weights only fails
@@ -49,16 +55,30 @@ class Templates:
         self._allows_request_template = settings.allow_request_chat_template
         self._of_requests: OrderedDict[str, ChatTemplate] = OrderedDict()
         self._lock = Lock()
-        self._named, self._failure = _load(tokenizer, settings, model_type)
+        self._of_model = _load(tokenizer, settings, model_type)
+        self._of_adapters: dict[str, _Named] = {}
+        for adapter in settings.adapters:
+            self.add_adapter(adapter.name, adapter.path)
+
+    def add_adapter(self, name: str, directory: Path) -> None:
+        """Use the directory's template, if it has one, for requests that name the adapter. Raises ModelLoadError."""
+        source = read_chat_template(directory)
+        if source is not None:
+            self._of_adapters[name] = _compiled(source)
+
+    def remove_adapter(self, name: str) -> None:
+        """Its requests are no more."""
+        self._of_adapters.pop(name, None)
 
     def find(self, request: ChatRequest, *, has_tools: bool) -> Template:
         """Raises InvalidRequest when there is none, or it does not compile."""
         if request.chat_template is not None:
             return self._of_request(request.chat_template)
-        if self._failure is not None:
-            raise self._failure
-        preferred = self._named.get("tool_use") if has_tools else None
-        found = preferred or self._named.get("default")
+        named = self._of_adapters.get(request.model, self._of_model)
+        if isinstance(named, InvalidRequest):
+            raise named
+        preferred = named.get("tool_use") if has_tools else None
+        found = preferred or named.get("default")
         if found is None:
             raise InvalidRequest(
                 "The model does not appear to be a chat model because it is not configured with a `chat_template`.",
@@ -83,19 +103,21 @@ class Templates:
         return compiled
 
 
-def _load(
-    tokenizer: Tokenizer, settings: ModelSettings, model_type: str
-) -> tuple[Mapping[str, Template], InvalidRequest | None]:
+def _load(tokenizer: Tokenizer, settings: ModelSettings, model_type: str) -> _Named:
     if settings.chat_template is not None:
-        return {"default": _configured(settings.chat_template)}, None
+        return {"default": _configured(settings.chat_template)}
     source = tokenizer.chat_template
     if source is None:
-        return {"default": ChatGlmTemplate()} if model_type == "chatglm" else {}, None
+        return {"default": ChatGlmTemplate()} if model_type == "chatglm" else {}
+    return _compiled(source)
+
+
+def _compiled(source: str | Mapping[str, str]) -> _Named:
     sources = {"default": source} if isinstance(source, str) else source
     try:
-        return {name: ChatTemplate(text) for name, text in sources.items()}, None
+        return {name: ChatTemplate(text) for name, text in sources.items()}
     except InvalidRequest as failure:
-        return {}, failure
+        return failure
 
 
 def _configured(path: Path) -> ChatTemplate:

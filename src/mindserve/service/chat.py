@@ -102,6 +102,11 @@ class ChatService:
         if name in self._adapters or name == self._settings.model.name:
             raise InvalidRequest(f"The name {name} is in use already.", param="lora_name")
         await self._engine.load_adapter(name, path)
+        try:
+            await asyncio.to_thread(self._prompts.add_adapter, name, path)
+        except MindserveError:
+            await self._engine.unload_adapter(name)
+            raise
         self._adapters.add(name)
 
     async def unload_adapter(self, name: str) -> None:
@@ -109,6 +114,7 @@ class ChatService:
         if name not in self._adapters:
             raise ModelNotFound("Model not found", param="lora_name")
         self._adapters.discard(name)
+        self._prompts.remove_adapter(name)
         await self._engine.unload_adapter(name)
 
     def stop_admitting(self) -> None:

@@ -11,6 +11,7 @@ from typing import cast
 
 from mindserve.errors import ConfigError
 from mindserve.settings import table
+from mindserve.settings.adapters import LEGACY_FILE, legacy_adapters, listed_adapters
 from mindserve.settings.keys import Notes, Section, shown
 from mindserve.settings.models import read_models
 from mindserve.settings.planes import read_planes
@@ -144,10 +145,6 @@ def _check_across(sections: _Sections) -> None:
         raise schedule.refuse("maxPrefillTokens", f"must be at least maxInputTokenLen ({longest})")
     if sections.model.integer("npuMemSize") == 0:
         raise sections.model.refuse("npuMemSize", "must be -1 or positive")
-    names = [sections.model.text("modelName"), *(adapter.text("name") for adapter in sections.adapters)]
-    for i, adapter in enumerate(sections.adapters):
-        if adapter.text("name") in names[: i + 1]:
-            raise adapter.refuse("name", "must differ from the model's and the other adapters' names")
 
 
 def _model(sections: _Sections) -> ModelSettings:
@@ -160,11 +157,19 @@ def _model(sections: _Sections) -> ModelSettings:
         max_input_len=min(deploy.integer("maxInputTokenLen"), max(max_seq_len - 1, 1)),
         truncation=_truncation(deploy.value("truncation")),
         trust_remote_code=model.flag("trustRemoteCode"),
-        adapters=tuple(AdapterSettings(name=a.text("name"), path=home / a.text("path")) for a in sections.adapters),
+        adapters=_adapters(sections),
         plugin_types=_plugin_types(_plugin_params(model)),
         allow_request_chat_template=own.flag("allowRequestChatTemplate"),
         media_dir=home / own.text("mediaDir"),
     )
+
+
+def _adapters(sections: _Sections) -> tuple[AdapterSettings, ...]:
+    name, weights = sections.model.text("modelName"), sections.home / sections.model.text("modelWeightPath")
+    legacy = (weights if weights.is_dir() else weights.parent) / LEGACY_FILE
+    if sections.deploy.gives("LoraModules") or not legacy.is_file():
+        return listed_adapters(sections.adapters, home=sections.home, model_name=name)
+    return legacy_adapters(read_object(legacy), file=legacy, model_name=name)
 
 
 def _truncation(value: object) -> Truncation:

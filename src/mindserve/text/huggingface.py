@@ -127,6 +127,15 @@ def _content(token: object) -> str | None:
     return token if isinstance(token, str) else None
 
 
+def read_chat_template(directory: Path) -> str | dict[str, str] | None:
+    """The chat template among the files of a model or an adapter; named ones where there are several. Raises
+    ModelLoadError."""
+    try:
+        return _chat_template(directory, _read_json(directory / "tokenizer_config.json"))
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise ModelLoadError(f"the chat template in {directory} has an unexpected form: {error!r}") from error
+
+
 def _chat_template(directory: Path, config: Json) -> str | dict[str, str] | None:
     """A file of its own wins, then the processor's, then the tokenizer's (a string, or a list of named ones)."""
     if (directory / "chat_template.jinja").is_file():
