@@ -1,7 +1,7 @@
 """Typed reading of a configuration file's entries; what is wrong is named with file and key."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from mindserve.errors import ModelLoadError
@@ -13,6 +13,8 @@ class Fields:
 
     source: str
     values: Mapping[str, object]
+    own_names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the file itself calls a key, where that differs: for error texts."""
 
     def __contains__(self, key: str) -> bool:
         return self.values.get(key) is not None
@@ -85,14 +87,19 @@ class Fields:
 
     def wrong(self, key: str, expected: str) -> ModelLoadError:
         """The error for a key that is not as it should be."""
-        return ModelLoadError(f"{self.source}: {key} should be {expected}, got {str(self.values.get(key))[:80]}")
+        return ModelLoadError(
+            f"{self.source}: {self._own(key)} should be {expected}, got {str(self.values.get(key))[:80]}"
+        )
+
+    def _own(self, key: str) -> str:
+        return self.own_names.get(key, key)
 
     def _value(self, key: str, default: object) -> object:
         value = self.values.get(key)
         if value is not None:
             return value
         if default is None:
-            raise ModelLoadError(f"{self.source}: {key} is missing")
+            raise ModelLoadError(f"{self.source}: {self._own(key)} is missing")
         return default
 
     def _items(self, key: str) -> tuple[object, ...]:

@@ -7,15 +7,42 @@ from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import DecoderSpec, Family
 from mindserve.errors import ModelLoadError
 
+UNSUPPORTED = {
+    "add_bias_linear": False,
+    "rmsnorm": True,
+    "post_layer_norm": True,
+    "apply_residual_connection_post_layernorm": False,
+}
+"""What the graph takes for granted, and published models agree in."""
+
+CHATGLM3_VOCABULARY_SIZE = 65024
+CHATGLM3_END_TOKENS = {64795, 64797}
+"""`<|user|>` and `<|observation|>`: its own code ends an answer there, its configuration names only `</s>`. ChatGLM2
+has the same vocabulary and leaves these two unused."""
+
 
 def describe(config: ModelConfig, fields: Fields) -> DecoderSpec:
     """Half of each head rotates, between neighbours; `rope_ratio` stretches the base."""
-    if fields.flag("add_bias_linear", False) or not fields.flag("rmsnorm", True):
-        raise ModelLoadError(f"{fields.source}: only models with rmsnorm and without add_bias_linear are supported")
+    _refuse_variants(fields)
     groups = config.num_kv_heads if fields.flag("multi_query_attention", False) else config.num_heads
     theta = config.rope_theta * fields.number("rope_ratio", 1.0)
-    config = replace(config, num_kv_heads=groups, rotary_dim=config.head_dim // 2, rope_theta=theta)
+    ends = CHATGLM3_END_TOKENS if config.vocab_size == CHATGLM3_VOCABULARY_SIZE else set[int]()
+    config = replace(
+        config,
+        num_kv_heads=groups,
+        rotary_dim=config.head_dim // 2,
+        rope_theta=theta,
+        eos_token_ids=config.eos_token_ids | ends,
+    )
     return DecoderSpec(config=config, is_rotary_interleaved=True, qkv_bias=fields.flag("add_qkv_bias", False))
+
+
+def _refuse_variants(fields: Fields) -> None:
+    for key, expected in UNSUPPORTED.items():
+        if fields.flag(key, expected) is not expected:
+            raise ModelLoadError(f"{fields.source}: {key} should be {str(expected).lower()}")
+    if fields.integer("quantization_bit", 0):
+        raise ModelLoadError(f"{fields.source}: quantization_bit is not supported: use the plain weights")
 
 
 FAMILY = Family(

@@ -7,6 +7,7 @@ Gemma 2 bends the products of queries and keys with a tanh, which the paged atte
 import math
 
 from mindserve.engine.native.models.config import ModelConfig
+from mindserve.engine.native.models.families.windows import windows_by_kind
 from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import DecoderSpec, Family, Norms
 from mindserve.errors import ModelLoadError
@@ -40,7 +41,7 @@ def describe(config: ModelConfig, fields: Fields) -> DecoderSpec:
         norms=NORMS,
         norm_offset=0.0 if fields.flag("norm_weights_are_whole", False) else 1.0,
         embedding_scale=math.sqrt(config.hidden_size),
-        attention_scale=fields.number("query_pre_attn_scalar", 256.0) ** -0.5,
+        attention_scale=fields.number("query_pre_attn_scalar", config.head_dim) ** -0.5,
         logit_softcap=fields.number("final_logit_softcapping") if "final_logit_softcapping" in fields else None,
         windows=_windows(config, fields),
         windowed_rope_theta=_windowed_rope_theta(fields),
@@ -56,13 +57,9 @@ def refuse_gemma2(_: ModelConfig, fields: Fields) -> DecoderSpec:
 
 def _windows(config: ModelConfig, fields: Fields) -> tuple[int | None, ...]:
     """`layer_types` says which layers have the window; older files: all but every `sliding_window_pattern`-th."""
-    kinds = fields.texts("layer_types")
     step = fields.positive("sliding_window_pattern", 6)
-    if not kinds:
-        kinds = tuple(
-            "full_attention" if (layer + 1) % step == 0 else "sliding_attention" for layer in range(config.num_layers)
-        )
-    return tuple(config.sliding_window if kind == "sliding_attention" else None for kind in kinds)
+    usual = (config.sliding_window if layer % step else None for layer in range(1, config.num_layers + 1))
+    return windows_by_kind(config, fields) or tuple(usual)
 
 
 def _windowed_rope_theta(fields: Fields) -> float:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from mindserve.engine.native.models.config import ModelConfig
+from mindserve.engine.native.models.families.windows import windows_by_kind
 from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import DecoderSpec, Experts
 
@@ -24,11 +25,9 @@ def _windows(config: ModelConfig, fields: Fields) -> tuple[int | None, ...]:
     """`layer_types` says which layers have the window; older files: those from `max_window_layers` on."""
     if config.sliding_window is None or not fields.flag("use_sliding_window", False):
         return ()
-    kinds = fields.texts("layer_types")
-    if kinds:
-        return tuple(config.sliding_window if kind == "sliding_attention" else None for kind in kinds)
     first = fields.integer("max_window_layers", config.num_layers)
-    return tuple(config.sliding_window if layer >= first else None for layer in range(config.num_layers))
+    later = (config.sliding_window if layer >= first else None for layer in range(config.num_layers))
+    return windows_by_kind(config, fields) or tuple(later)
 
 
 def describe_qwen2_moe(config: ModelConfig, fields: Fields) -> DecoderSpec:

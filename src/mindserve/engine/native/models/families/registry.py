@@ -48,7 +48,8 @@ def usual_keys(fields: Fields, family: Family) -> Fields:
     text = fields.section("text_config")
     of_text = {} if text is None else {key: value for key, value in text.values.items() if key != "model_type"}
     translated = {usual: fields.values[own] for usual, own in family.config_keys.items() if own in fields.values}
-    return Fields(fields.source, {**family.config_defaults, **fields.values, **of_text, **translated})
+    values = {**family.config_defaults, **fields.values, **of_text, **translated}
+    return Fields(fields.source, values, family.config_keys)
 
 
 def tensor_names(family: Family, checkpoint: Checkpoint) -> Mapping[str, str]:
