@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from paged_driver import driver, golden
 from safetensors.numpy import load_file, save_file
 
-from mindserve.engine.native.models.config import read_config
+from mindserve.engine.native.models.config import RopeKind, read_config
 from mindserve.engine.native.models.families.registry import describe, family_of
 from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.loader import open_checkpoint
+from mindserve.engine.native.models.spec import DecoderSpec
 from mindserve.errors import ModelLoadError
 
 Tensors = dict[str, NDArray[Any]]
@@ -105,3 +106,67 @@ def test_some_layers_of_a_mixture_may_be_dense(tmp_path: Path) -> None:
     reference = golden("qwen3-moe")
     ids = reference.prompts[0]
     assert np.abs(model.step(ids, 0, [len(ids) - 1])[0] - reference.array("last_logits.npy")[0]).max() > 0.01
+
+
+DISTILLED_QWEN = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "attention_dropout": 0.0,
+    "bos_token_id": 151643,
+    "eos_token_id": 151643,
+    "hidden_act": "silu",
+    "hidden_size": 1536,
+    "intermediate_size": 8960,
+    "max_position_embeddings": 131072,
+    "max_window_layers": 21,
+    "model_type": "qwen2",
+    "num_attention_heads": 12,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 10000,
+    "sliding_window": 4096,
+    "tie_word_embeddings": False,
+    "use_mrope": False,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+DISTILLED_LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "attention_bias": False,
+    "bos_token_id": 128000,
+    "eos_token_id": 128001,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 131072,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "vocab_size": 128256,
+}
+
+
+def spec_of(values: dict[str, Any]) -> DecoderSpec:
+    fields = Fields("config.json", values)
+    return describe(family_of(fields), read_config(fields, Fields("", {})), fields)
+
+
+def test_models_distilled_from_deepseek_are_qwen_and_llama() -> None:
+    qwen, llama = spec_of(DISTILLED_QWEN), spec_of(DISTILLED_LLAMA)
+    assert (qwen.qkv_bias, qwen.windows, qwen.config.rope.kind) == (True, (), RopeKind.DEFAULT)
+    assert (qwen.config.max_position, qwen.config.eos_token_ids) == (131072, {151643})
+    assert (llama.qkv_bias, llama.windows, llama.config.rope.kind) == (False, (), RopeKind.LLAMA3)
+    assert (llama.config.max_position, llama.config.eos_token_ids) == (131072, {128001})
