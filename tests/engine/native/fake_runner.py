@@ -81,17 +81,23 @@ class FakeRunner:
         for s, past in enumerate(batch.past_lens):
             table = batch.block_indices[table_begins[s] : table_begins[s + 1]]
             for row in range(begins[s], begins[s + 1]):
-                position = int(batch.positions[row])
+                position = int(batch.positions[..., row].flat[0])
                 assert position == past + row - begins[s]
                 slot = (int(table[position // BLOCK_SIZE]), position % BLOCK_SIZE)
                 assert slot not in written, "two tokens in one slot"
                 written.add(slot)
-                self.slots[slot] = batch.token_ids[row]
+                self.slots[slot] = self._content(batch, row)
                 longest = max(longest, position + 1)
                 if row in rows:
                     logits[rows[row]] = self.logits_after(self._read(table, position + 1))
         assert batch.max_context_len == longest
         return output_of(logits, batch.inverse_temperature)
+
+    def _content(self, batch: StepBatch, row: int) -> int:
+        """What stands for media is known by the first number of its embedding."""
+        if batch.embeddings is None or batch.is_embedded is None or not batch.is_embedded[row]:
+            return int(batch.token_ids[row])
+        return int(batch.embeddings[row, 0])
 
     def _read(self, table: NDArray[np.int32], length: int) -> tuple[int, ...]:
         history = self.slots[table].reshape(-1)[:length]

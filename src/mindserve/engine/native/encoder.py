@@ -32,13 +32,26 @@ Outcome = RequestMedia | MindserveError
 class Job:
     """The media of one request."""
 
-    def __init__(self, length: int, media: Sequence[MediaInput], on_done: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        length: int,
+        media: Sequence[MediaInput],
+        on_done: Callable[[Outcome], None],
+        *,
+        start: "Callable[[Job], None]",
+    ) -> None:
         self.length = length
         """Tokens of the prompt."""
         self.media = media
         self.on_done = on_done
+        """Called on the encoder's thread, unless the job is cancelled."""
+        self._start = start
         self.size_bytes = sum(array.nbytes for item in media for array in item.features.values())
         self.is_wanted = True
+
+    def start(self) -> None:
+        """Take its place in the line."""
+        self._start(self)
 
     def cancel(self) -> None:
         """Nobody waits for it any more."""
@@ -70,7 +83,7 @@ class EmbeddingCache:
 
 
 class MediaEncoder:
-    """Takes jobs in the order of their arrival. `submit` and `close` may be called from any thread."""
+    """Takes jobs in the order in which they are started. All methods may be called from any thread."""
 
     def __init__(self, towers: Towers, *, cache_bytes: int = CACHE_BYTES) -> None:
         self._towers = towers
@@ -82,12 +95,17 @@ class MediaEncoder:
         self._thread = Thread(target=self._main, name="mindserve-towers", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
-        """Have the job's `on_done` called on the encoder's thread, unless it is cancelled. Raises Overloaded."""
+    def reserve(self, length: int, media: Sequence[MediaInput], on_done: Callable[[Outcome], None]) -> Job:
+        """Room for the media of a prompt of `length` tokens; the caller starts the job. Raises Overloaded."""
+        job = Job(length, media, on_done, start=self._start)
         with self._news:
             if self._waiting_bytes and self._waiting_bytes + job.size_bytes > MAX_WAITING_BYTES:
                 raise Overloaded("Model is overloaded")
             self._waiting_bytes += job.size_bytes
+        return job
+
+    def _start(self, job: Job) -> None:
+        with self._news:
             self._jobs.append(job)
             self._news.notify()
 
@@ -123,7 +141,7 @@ class MediaEncoder:
         except Exception:
             logger.exception("A tower failed")
             outcome = EngineFailure("The model could not read the media.")
-        if outcome is not None and job.is_wanted:
+        if outcome is not None and job.is_wanted and not self._is_closing:
             job.on_done(outcome)
 
     def _read(self, job: Job) -> RequestMedia | None:

@@ -56,14 +56,13 @@ class NativeEngine:
         self._info = await self._worker.start()
 
     def submit(self, request: GenerateRequest) -> Stream:
-        """Queue a request. Raises NotReady, InvalidRequest or PromptTooLong."""
+        """Queue a request. Raises NotReady, InvalidRequest, PromptTooLong or Overloaded."""
         if self._worker is None:
             raise NotReady("The engine is not running.")
         request = self._adapters.resolve(request)
         self._refuse_unknown(request)
         self._refuse_too_long(len(request.prompt_token_ids))
         worker, number, arrival_s = self._worker, next(self._numbers), perf_counter()
-
         job = self._media_job(worker, number, request)
 
         def cancel(index: int | None) -> None:
@@ -73,21 +72,21 @@ class NativeEngine:
 
         if not worker.post(lambda stepper: stepper.add(number, request, arrival_s=arrival_s)):
             raise NotReady("The engine stopped working.")
-        if job is not None and self._encoder is not None:
-            self._encoder.submit(job)
+        if job is not None:
+            job.start()
         self._adapters.started(number, request)
         self._streams[number] = Stream(request.n, cancel)
         return self._streams[number]
 
     def _media_job(self, worker: Worker, number: int, request: GenerateRequest) -> Job | None:
-        """What the towers have to do for a request; None without media."""
-        if not request.media:
+        """What the towers have to do for a request; None without media. Raises Overloaded."""
+        if not request.media or self._encoder is None:
             return None
 
         def provide(outcome: Outcome) -> None:
             worker.post(lambda stepper: stepper.provide_media(number, outcome))
 
-        return Job(len(request.prompt_token_ids), request.media, provide)
+        return self._encoder.reserve(len(request.prompt_token_ids), request.media, provide)
 
     def stats(self) -> EngineStats:
         """Counters as of the last step."""
