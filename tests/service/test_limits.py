@@ -37,6 +37,11 @@ def test_beyond_the_models_positions_that_limit_is_named() -> None:
         _limits(positions=12).fit(list(range(13)), has_media=False)
 
 
+def test_a_context_that_is_only_the_configured_length_is_not_blamed_on_the_model() -> None:
+    with pytest.raises(PromptTooLong, match="greater than 10,the input ids length is 30"):
+        _limits(positions=20).fit(list(range(30)), has_media=False)
+
+
 def test_truncation_keeps_the_head_or_the_tail() -> None:
     prompt = list(range(15))
     assert _limits(truncation=Truncation.CUT_RIGHT).fit(prompt, has_media=False) == list(range(10))

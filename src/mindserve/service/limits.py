@@ -54,7 +54,9 @@ class PromptLimits:
         return token_ids[:limit] if self.truncation is Truncation.CUT_RIGHT else token_ids[-limit:]
 
     def _too_long(self, count: int) -> PromptTooLong:
-        what = f"maxPositionEmbeddings {self.max_positions}" if count > self.max_positions else str(self.max_prompt)
+        # An engine that serves less than the model could place reports maxSeqLen as its context: no limit of the model.
+        is_models_own = self.max_positions < min(count, self.max_seq_len)
+        what = f"maxPositionEmbeddings {self.max_positions}" if is_models_own else str(self.max_prompt)
         return PromptTooLong(
             "Failed to enqueue inferRequest. This model's maximum input ids length cannot be greater than "
             f"{what},the input ids length is {count}",
