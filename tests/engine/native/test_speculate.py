@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from test_stepper import Bench, request
 
 from mindserve.engine.base import FinishReason, GenerateRequest, SamplingParams
-from mindserve.engine.native.speculate import Drafter, can_draft, count_agreed
+from mindserve.engine.native.speculate import Drafter, can_draft, count_agreed, least_chance
 from mindserve.settings.values import SchedulerSettings
 
 DRAFTING = SchedulerSettings(max_ngram_draft=5)
@@ -33,23 +33,61 @@ def run(asked: dict[int, GenerateRequest], settings: SchedulerSettings, eos: fro
 
 
 def test_drafter_finds_the_longest_and_latest_run() -> None:
-    drafter = Drafter(4)
     tokens = [1, 2, 3, 9, 8, 2, 3, 7, 6, 1, 2, 3]
-    assert drafter.propose(tokens, 10) == (9, 8, 2, 3)  # three tokens agree there, two at the later place
-    assert drafter.propose([*tokens, 5, 2, 3], 2) == (5, 2)
-    assert drafter.propose([*tokens, 5, 2, 3, 4], 10) == ()
+    assert Drafter(4).propose(tokens, 10, chance=0) == (9, 8, 2, 3)  # three tokens agree there, two at the later place
+    assert Drafter(4).propose([*tokens, 5, 2, 3], 2, chance=0) == (5, 2)
+    assert Drafter(4).propose([*tokens, 5, 2, 3, 4], 10, chance=0) == ()
+    assert Drafter(4).propose([], 10, chance=0) == ()
 
 
-def test_drafter_learns_how_much_is_worth_it() -> None:
-    drafter = Drafter(8)
-    tokens = [*range(20), 0, 1]
-    assert len(drafter.propose(tokens, 99)) == 8
-    drafter.learn_outcome(drafted=8, accepted=2)
-    assert len(drafter.propose(tokens, 99)) == 2
-    drafter.learn_outcome(drafted=2, accepted=2)
-    assert len(drafter.propose(tokens, 99)) == 4
-    drafter.learn_outcome(drafted=4, accepted=0)
-    assert len(drafter.propose(tokens, 99)) == 1
+def test_drafter_follows_a_loop_past_its_end() -> None:
+    assert Drafter(8).propose([1, 2, 3, 1, 2], 8, chance=0) == (3, 1, 2, 3, 1, 2, 3, 1)
+
+
+def test_drafter_stays_with_a_passage_that_holds() -> None:
+    passage = list(range(20))
+    drafter = Drafter(3)
+    tokens = [*passage, 50, 5, 6, 70, 0, 1, 2]
+    assert drafter.propose(tokens, 9, chance=0) == (3, 4, 5)
+    tokens += [3, 4, 5, 6]  # the last two stand nearer too, but the passage goes on elsewhere
+    assert drafter.propose(tokens, 9, chance=0) == (7, 8, 9)
+
+
+def test_drafter_drafts_more_the_longer_it_is_right() -> None:
+    passage = list(range(40))
+    drafter = Drafter(9)
+    tokens = [*passage, 0, 1]
+    lengths: list[int] = []
+    for token in range(2, 12):
+        lengths.append(len(drafter.propose(tokens, 99)))
+        tokens.append(token)
+    assert lengths == sorted(lengths)
+    assert 0 < lengths[0] < lengths[-1] == 9
+
+
+def test_drafter_falls_silent_where_nothing_comes_true_and_wakes_up_again() -> None:
+    drafter = Drafter(9)
+    tokens = [1, 2, 3]
+    drafted: list[int] = []
+    for other in range(100, 140):  # a run that was there before, each time followed by something else
+        tokens += [1, 2]
+        drafted.append(len(drafter.propose(tokens, 99)))
+        tokens.append(other)
+    assert sum(drafted[:5]) > 0
+    assert sum(drafted[5:]) == 0
+    passage = tokens[:30]
+    for token in passage[2:20]:
+        tokens.append(token)
+        drafter.propose(tokens, 99)
+    assert len(drafter.propose(tokens, 99)) > 3
+
+
+def test_the_fuller_the_step_the_surer_a_draft_must_be() -> None:
+    assert least_chance(1) < least_chance(8) < least_chance(14) < 1
+    tokens = [*range(20), 0, 1, 2]
+    counts = [len(Drafter(9).propose(tokens, 99, chance=least_chance(decodes))) for decodes in (1, 8, 14)]
+    assert counts[0] > 0
+    assert counts[2] == 0
 
 
 def test_count_agreed() -> None:

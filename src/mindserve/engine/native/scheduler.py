@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from mindserve.engine.native.blocks import BlockPool, blocks_for
 from mindserve.engine.native.sequence import Sequence, Status
-from mindserve.engine.native.speculate import MAX_ROWS
+from mindserve.engine.native.speculate import MAX_ROWS, least_chance
 from mindserve.engine.native.step import BLOCK_SIZE
 from mindserve.settings.values import SchedulerSettings
 
@@ -172,9 +172,10 @@ class Scheduler:
         planned = len(plan.entries)
         if self._settings.max_ngram_draft == 0:
             return planned
+        chance = least_chance(len(plan.entries))
         for i, entry in enumerate(plan.entries):
             limit = min(MAX_ROWS, self._settings.step_token_budget) - planned
-            draft = entry.sequence.propose(limit) if limit > 0 else ()
+            draft = entry.sequence.propose(limit, chance=chance)
             while draft and self._blocks_missing(entry.sequence, 1 + len(draft)) > self.pool.available:
                 draft = draft[:-1]
             if draft:

@@ -65,10 +65,11 @@ class Sequence:
         self.keys = list(parent.keys)
         self.registered = parent.registered
 
-    def propose(self, limit: int) -> tuple[int, ...]:
-        """A draft of the tokens after the last one; never beyond the last allowed token but one."""
+    def propose(self, limit: int, *, chance: float) -> tuple[int, ...]:
+        """A draft of the tokens after the last one, each as probable as `chance`; never beyond the last allowed token
+        but one."""
         limit = min(limit, self.active.max_new_tokens - self.generated - 1)
-        return () if self.drafter is None or limit <= 0 else self.drafter.propose(self.tokens, limit)
+        return () if self.drafter is None else self.drafter.propose(self.tokens, limit, chance=chance)
 
     def forget_blocks(self) -> list[int]:
         """Hold no blocks any more; returns those that it held."""

@@ -182,7 +182,7 @@ class Stepper:
             if sequence.active.is_beam_search:
                 self._collect(sequence, of_sequence[0])
             else:
-                self._advance(sequence, self._agreed(sequence, draft, of_sequence), infos[sequence.active])
+                self._advance(sequence, self._agreed(draft, of_sequence), infos[sequence.active])
         for active in infos:
             if active.number in self._searches:
                 self._advance_search(active, infos[active])
@@ -205,12 +205,9 @@ class Stepper:
             infos[active] = StepInfo(batch_size=len(requests), queue_wait_us=wait_us, time_s=time_s)
         return infos
 
-    def _agreed(self, sequence: Sequence, draft: tuple[int, ...], results: list[Sampled]) -> list[Sampled]:
+    def _agreed(self, draft: tuple[int, ...], results: list[Sampled]) -> list[Sampled]:
         """What was chosen as long as it is what the draft foretold, and the first choice that differs."""
-        if not draft or sequence.drafter is None:
-            return results
         agreed = count_agreed(draft, [result.token_id for result in results])
-        sequence.drafter.learn_outcome(drafted=len(draft), accepted=agreed)
         self._draft_tokens += len(draft)
         self._accepted_tokens += agreed
         return results[: agreed + 1]
