@@ -29,8 +29,9 @@ from mindserve.output.formats.base import (
 from mindserve.output.literals import BARE_JSON, PYTHON, CallableTool, Literals, check_enforceable
 from mindserve.output.schemas import Schema, choices_of, moved, properties_of, required_of, type_of
 
-_WHITESPACE = r"[ \n\t]{1,20}"
-"""Between the tokens of JSON: enough to pretty-print, not enough to write whitespace without end."""
+_WHITESPACE = r" |\n[ \t]{0,16}"
+"""Between the tokens of JSON: a space, or a new line with its indentation. Small models that may write more of it do,
+until their tokens are spent."""
 
 
 def json_grammar(schema: Schema | bool, *, is_strict: bool, follows_thought: bool) -> str:
