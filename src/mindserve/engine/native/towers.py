@@ -80,6 +80,7 @@ class NativeTowers:
 
 def _inferred(request: ov.InferRequest, inputs: Features) -> NDArray[np.float32]:
     for name, values in inputs.items():
-        request.set_tensor(name, ov.Tensor(np.ascontiguousarray(values), shared_memory=True))
+        # A copy: features are read-only, and a tensor in their memory would have to be allowed to write.
+        request.set_tensor(name, ov.Tensor(np.ascontiguousarray(values)))
     request.infer()
     return request.get_output_tensor(0).data.copy()
