@@ -33,7 +33,7 @@ class ChunkRenderer:
 
     def render(self, events: Iterable[OutputEvent]) -> bytes:
         """The chunks of some events; in native mode those that say nothing leave no chunk."""
-        return b"".join([self._render(event) for event in events])
+        return b"".join(map(self._render, events))
 
     def end(self) -> bytes:
         """What follows when every choice has ended."""

@@ -1,7 +1,8 @@
 """`POST /v1/chat/completions`. A bare ASGI application: every layer here would be paid for on each token."""
 
-import secrets
+import random
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
 from starlette.types import Receive, Scope, Send
@@ -28,7 +29,7 @@ class Exchange:
     mode: ApiMode
     created: int
     request_id: str = ""
-    mark: tuple[bytes, bytes] = field(default_factory=lambda: (b"requestuuid", secrets.token_hex(16).encode()))
+    mark: tuple[bytes, bytes] = field(default_factory=lambda: (b"requestuuid", b"%032x" % random.getrandbits(128)))
     """A header of every answer (contract: headers); it also tells apart requests that chose the same `req-id`."""
     has_started: bool = False
 
@@ -37,13 +38,13 @@ class Exchange:
         self.has_started = True
         await self.send({"type": "http.response.start", "status": 200, "headers": [*SSE_HEADERS, self.mark]})
 
-    async def write(self, events: bytes) -> None:
+    def write(self, events: bytes) -> Awaitable[None]:
         """One step's events, as they are ready."""
-        await self.send({"type": "http.response.body", "body": events, "more_body": True})
+        return self.send({"type": "http.response.body", "body": events, "more_body": True})
 
-    async def end_stream(self, events: bytes) -> None:
+    def end_stream(self, events: bytes) -> Awaitable[None]:
         """The last events."""
-        await self.send({"type": "http.response.body", "body": events})
+        return self.send({"type": "http.response.body", "body": events})
 
     async def fail(self, error: Exception) -> None:
         """An error answer, or the error event of a stream that has begun."""

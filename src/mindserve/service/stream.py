@@ -22,11 +22,6 @@ class Choice:
     tokens: int = 0
     cumulative_logprob: float = 0.0
 
-    @property
-    def is_over(self) -> bool:
-        """Its terminal event is out."""
-        return self.assembler.is_finished
-
     def feed(self, event: TokenEvent) -> list[OutputEvent]:
         """What an event adds, up to the choice's end: behind a stop string nothing counts."""
         self.cumulative_logprob = event.cumulative_logprob
@@ -132,10 +127,10 @@ class ChatStream:
     def _feed(self, choice: Choice, event: TokenEvent) -> list[OutputEvent]:
         if event.finish_reason is FinishReason.ERROR:
             raise event.error or EngineFailure("Failed to get engine response.")
-        if choice.is_over:
+        if choice.assembler.is_finished:
             return []
         outputs = choice.feed(event)
-        if choice.is_over:
+        if choice.assembler.is_finished:
             self._note_end(event)
         return [merged(outputs)] if self._generation.merges_hypotheses and len(outputs) > 1 else outputs
 

@@ -22,18 +22,15 @@ class StepLog:
         grown = longest - len(self.batch_sizes)
         if grown <= 0:
             return
-        is_first = not self.batch_sizes
         gap_ms = max(0.0, step.time_s - self._last_s) * 1000
         self._last_s = step.time_s
-        if grown == 1:
-            self.batch_sizes.append(step.batch_size)
-            self.queue_waits_us.append(step.queue_wait_us)
-        else:
-            self.batch_sizes += [step.batch_size] * grown
-            self.queue_waits_us += [step.queue_wait_us, *[0] * (grown - 1)]
-        if is_first:
+        if not self.batch_sizes:
             # All tokens of a first step are there at the time of the first token: no gaps between them.
             self.prefill_ms = round(gap_ms)
             self.decode_ms += [0] * (grown - 1)
+        elif grown == 1:
+            self.decode_ms.append(round(gap_ms))
         else:
             self.decode_ms += [round(gap_ms / grown)] * grown
+        self.batch_sizes += (step.batch_size,) * grown
+        self.queue_waits_us += (step.queue_wait_us, *(0,) * (grown - 1))
