@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ import pytest
 
 from mindserve.settings.values import CachePrecision, EngineSettings, Precision
 from tests.api.test_cases import MEDIA, MODEL, check_answer
+from tests.api.test_examples import EXAMPLES, asked, newest_answer, shape
 from tests.contract.cases import Case, load_cases
 from tests.e2e.servers import Server, running, settings
 from tests.media.samples import audio_bytes, base64_of, image_bytes, picture, tone, wav_bytes
@@ -87,7 +89,9 @@ class Servers:
         self._servers: dict[str, Server] = {}
 
     def server_for(self, case: Case) -> Server:
-        model = "qwen2-audio" if "audio" in case.needs else "qwen2-vl"
+        return self.server_of("qwen2-audio" if "audio" in case.needs else "qwen2-vl")
+
+    def server_of(self, model: str) -> Server:
         if model not in self._servers:
             path = GOLDENS / model / "model"
             config = settings(self._engine, path=path, name=MODEL, media_dir=self._media_dir)
@@ -109,6 +113,22 @@ def test_case(servers: Servers, placeholders: dict[str, str], name: str, monkeyp
         monkeypatch.setenv("ALLOWED_MEDIA_DOMAINS_ENV", case.env.get("ALLOWED_MEDIA_DOMAINS_ENV", ""))
         client = servers.server_for(case).client
         check_answer(case, client.request(case.method, case.path, content=case.body, headers=case.headers))
+
+
+@pytest.mark.parametrize(
+    "name", ["image path", "image path in an object", "image file address", "image data address", "input audio"]
+)
+def test_a_media_example_of_the_contract_is_answered(servers: Servers, placeholders: dict[str, str], name: str) -> None:
+    body = json.dumps(asked(name, model=MODEL))
+    for written, given in (("{image_base64}", "JPG_B64"), ("{audio_base64_data}", "WAV_B64")):
+        body = body.replace(written, placeholders[given])
+    server = servers.server_of("qwen2-audio" if "audio" in name else "qwen2-vl")
+    response = server.client.post("/v1/chat/completions", content=body)
+    assert response.status_code == 200, response.text
+    answer, example = response.json(), newest_answer(EXAMPLES["answers"]["second turn"])
+    assert answer["usage"]["prompt_tokens"] > 0
+    assert [key for key, _ in shape(answer)] == [key for key, _ in shape(example)]
+    assert shape(answer["choices"]) == shape(example["choices"])
 
 
 def test_there_are_cases() -> None:
