@@ -263,6 +263,8 @@ def test_adapters_and_plugins() -> None:
     assert [(a.name, a.path) for a in settings.model.adapters] == [("a1", Path("/l/a1"))]
     assert settings.model.plugin_types == {"memory_decoding", "prefix_cache"}
     assert settings.scheduler.max_ngram_draft == 12
+    raw["MindserveConfig"] = {"maxDraftTokens": 3}
+    assert from_json(raw, home=Path("/home")).scheduler.max_ngram_draft == 3
 
 
 @pytest.mark.parametrize("names", [["llama_65b"], ["a", "a"]])

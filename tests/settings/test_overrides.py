@@ -44,6 +44,7 @@ def test_options_win_and_absent_ones_change_nothing() -> None:
         threads=3,
         cache_gb=0.25,
         max_seq_len=100,
+        max_draft_tokens=6,
         engine=EngineKind.SCRIPTED,
         log_level="debug",
         api_key="k",
@@ -53,7 +54,7 @@ def test_options_win_and_absent_ones_change_nothing() -> None:
     assert changed.server.service.tls == settings.server.service.tls
     assert changed.server.management == settings.server.management
     assert (changed.model.name, changed.model.max_seq_len, changed.model.max_input_len) == ("m", 100, 99)
-    assert changed.scheduler.max_iter_times == 100
+    assert (changed.scheduler.max_iter_times, changed.scheduler.max_ngram_draft) == (100, 6)
     assert (changed.engine.precision, changed.engine.threads) == (Precision.INT8, 3)
     assert changed.engine.cache_bytes == 1024**3 // 4
     assert changed.engine.kind is EngineKind.SCRIPTED

@@ -56,6 +56,9 @@ def serve(  # noqa: PLR0913, PLR0917 - the command's options
     threads: Annotated[int | None, typer.Option(min=0, help="0: all cores.")] = None,
     cache_gb: Annotated[float | None, typer.Option(min=0.0, help="Memory for keys and values.")] = None,
     max_seq_len: Annotated[int | None, typer.Option(min=2, help="Tokens of prompt and answer together.")] = None,
+    max_draft_tokens: Annotated[
+        int | None, typer.Option(min=0, max=15, help="Speculation by prompt lookup: longest draft; 0: none.")
+    ] = None,
     engine: Annotated[EngineKind | None, typer.Option(help="`scripted` plays a script without a model.")] = None,
     script: Annotated[Path | None, typer.Option(help="Script of the scripted engine.")] = None,
     log_level: Annotated[LogLevel | None, typer.Option()] = None,
@@ -72,6 +75,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the command's options
         threads=threads,
         cache_gb=cache_gb,
         max_seq_len=max_seq_len,
+        max_draft_tokens=max_draft_tokens,
         api_key=os.environ.get("MINDSERVE_API_KEY"),
         engine=engine,
         script=script,

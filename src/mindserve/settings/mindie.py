@@ -246,8 +246,11 @@ def _scheduler(sections: _Sections) -> SchedulerSettings:
         max_prefill_tokens=schedule.integer("maxPrefillTokens"),
         max_iter_times=schedule.integer("maxIterTimes"),
         step_token_budget=own.integer("stepTokenBudget"),
+        step_stretch=own.number("stepStretch"),
         prefix_cache=own.flag("prefixCache"),
-        max_ngram_draft=_draft_tokens(_plugin_params(sections.model)),
+        max_ngram_draft=own.integer("maxDraftTokens")
+        if own.gives("maxDraftTokens")
+        else _draft_tokens(_plugin_params(sections.model)),
     )
 
 

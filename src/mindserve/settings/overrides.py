@@ -33,6 +33,7 @@ class Overrides:
     threads: int | None = None
     cache_gb: float | None = None
     max_seq_len: int | None = None
+    max_draft_tokens: int | None = None
     api_key: str | None = None
     engine: EngineKind | None = None
     script: Path | None = None
@@ -91,6 +92,7 @@ def _model(model: ModelSettings, overrides: Overrides) -> ModelSettings:
 
 
 def _scheduler(scheduler: SchedulerSettings, overrides: Overrides) -> SchedulerSettings:
+    scheduler = replace(scheduler, **_given(max_ngram_draft=overrides.max_draft_tokens))
     if overrides.max_seq_len is None:
         return scheduler
     return replace(scheduler, max_iter_times=min(scheduler.max_iter_times, overrides.max_seq_len))

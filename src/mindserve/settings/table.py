@@ -178,6 +178,9 @@ MINDSERVE = (
     _flag("allowRequestChatTemplate", False),
     _flag("prefixCache", True),
     _integer("stepTokenBudget", 512, 16, 1048576),
+    Key(name="stepStretch", kind=Kind.NUMBER, default=2.25, minimum=1, maximum=1000),
+    # Wins over plugin_params.
+    _integer("maxDraftTokens", None, 0, 15),
     Key(name="drainTimeout", kind=Kind.NUMBER, default=30, minimum=0, maximum=3600),
     _text("script"),
     _text("logLevel", "info", choices=("debug", "info", "warning", "error")),

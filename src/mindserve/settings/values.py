@@ -157,10 +157,13 @@ class SchedulerSettings:
     max_iter_times: int = 512
     """Default and cap of max_tokens (`maxIterTimes`)."""
     step_token_budget: int = 512
-    """Tokens of one step, decodes first, prompts in chunks beside them: keeps decode latency even."""
+    """Tokens of one step, decodes first, prompts in chunks beside them (`stepTokenBudget`)."""
+    step_stretch: float = 2.25
+    """How many times as long as its decodes alone a step may be because of prompts, while no more prompts wait than
+    sequences decode (`stepStretch`)."""
     prefix_cache: bool = True
     max_ngram_draft: int = 0
-    """Prompt-lookup speculation: draft tokens per step; 0: off (`plugin_type` la, memory_decoding)."""
+    """Prompt-lookup speculation: longest draft; 0: off (`maxDraftTokens`; `plugin_type` la, memory_decoding)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class Scheduled:
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """One step."""
+    """One step. Entries of several tokens are prompts' chunks."""
 
     entries: list[Scheduled] = field(default_factory=list[Scheduled])
     copies: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -127,14 +127,20 @@ class Scheduler:
         old.blocks = []
         insort(self.running if was_running else self.waiting, new, key=_age)
 
-    def schedule(self, *, now_s: float) -> Plan:
-        """Choose the next step's tokens and give them blocks. Empty when nothing waits or runs."""
+    def count_decodes(self) -> int:
+        """Running sequences that need one more token."""
+        return sum(sequence.pending == 1 for sequence in self.running)
+
+    def schedule(self, *, now_s: float, prompt_tokens: int | None = None) -> Plan:
+        """Choose the next step's tokens, at most `prompt_tokens` of prompts, and give them blocks. Empty when nothing
+        waits or runs."""
         plan = Plan()
         self._plan_decodes(plan)
         room = self._settings.step_token_budget - self._plan_drafts(plan)
+        limit = self._settings.max_prefill_tokens
         chunks = _Chunks(
             plan,
-            tokens=min(room, self._settings.max_prefill_tokens),
+            tokens=min(room, limit if prompt_tokens is None else min(limit, prompt_tokens)),
             places=self._settings.max_prefill_batch_size or self._settings.max_batch_size,
         )
         for sequence in self.running:

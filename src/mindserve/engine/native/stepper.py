@@ -14,6 +14,7 @@ from mindserve.engine.native.beam import BeamSearch
 from mindserve.engine.native.blocks import BlockPool
 from mindserve.engine.native.media import RequestMedia
 from mindserve.engine.native.outbox import Events, Outbox
+from mindserve.engine.native.pace import Pace
 from mindserve.engine.native.sampling.sampler import Sampled, sample
 from mindserve.engine.native.sampling.state import SamplerState
 from mindserve.engine.native.scheduler import Plan, Scheduled, Scheduler
@@ -45,6 +46,7 @@ class Stepper:
         """Tokens of prompt and output together; the caller has refused prompts that leave no room."""
         self._clock = clock
         self._scheduler = Scheduler(settings, BlockPool(runner.block_count))
+        self._pace = Pace(settings.step_stretch)
         self._requests: dict[int, ActiveRequest] = {}
         self._searches: dict[int, BeamSearch] = {}
         """Beam searches by request number. The sequences of such a request stand for its hypotheses and never run."""
@@ -146,23 +148,39 @@ class Stepper:
 
     def step(self) -> None:
         """Compute one step. If it fails its sequences end with an error and the others go on."""
-        plan = self._scheduler.schedule(now_s=self._clock())
+        started_s = self._clock()
+        plan = self._scheduler.schedule(now_s=started_s, prompt_tokens=self._prompt_tokens())
         if not plan.entries:
             return
         try:
-            self._answer(plan, self._run(plan))
+            output = self._run(plan)
+            time_s = self._clock()
+            self._learn_pace(plan, time_s - started_s)
+            self._answer(plan, output, time_s)
             self.failed_steps = 0
         except Exception as error:
             logger.exception("An engine step failed")
             self.failed_steps += 1
             self._fail(plan, error)
 
+    def _prompt_tokens(self) -> int | None:
+        """How many the next step may have."""
+        scheduler = self._scheduler
+        decodes = scheduler.count_decodes()
+        prompts = len(scheduler.waiting) + len(scheduler.running) - decodes
+        return self._pace.prompt_tokens(decodes=decodes, prompts=prompts)
+
+    def _learn_pace(self, plan: Plan, seconds: float) -> None:
+        prompt_tokens = sum(entry.count for entry in plan.entries if entry.count > 1)
+        rows = sum(entry.row_count for entry in plan.entries)
+        self._pace.learn(decodes=rows - prompt_tokens, prompt_tokens=prompt_tokens, seconds=seconds)
+
     def _run(self, plan: Plan) -> StepOutput:
         if plan.copies:
             self._runner.copy_blocks(plan.copies)
         return self._runner.step(build_batch(plan))
 
-    def _answer(self, plan: Plan, output: StepOutput) -> None:
+    def _answer(self, plan: Plan, output: StepOutput, time_s: float) -> None:
         ready = [entry for entry in plan.entries if entry.is_sampled]
         self._scheduler.commit(plan)
         if not ready:
@@ -176,7 +194,7 @@ class Stepper:
                 rows += [(row + i, sequence.sampler) for i in range(1 + len(entry.draft))]
             row += 1 + len(entry.draft)
         results = iter(sample(rows, output))
-        infos = self._step_infos(ready)
+        infos = self._step_infos(ready, time_s)
         for sequence, draft in wanted:
             of_sequence = list(islice(results, 1 + len(draft)))
             if sequence.active.is_beam_search:
@@ -196,8 +214,7 @@ class Stepper:
             self._scheduler.fork(parent, sibling)
         return [parent, *newborn]
 
-    def _step_infos(self, answered: list[Scheduled]) -> dict[ActiveRequest, StepInfo]:
-        time_s = self._clock()
+    def _step_infos(self, answered: list[Scheduled], time_s: float) -> dict[ActiveRequest, StepInfo]:
         requests = dict.fromkeys(entry.sequence.active for entry in answered)
         infos: dict[ActiveRequest, StepInfo] = {}
         for active in requests:
