@@ -157,7 +157,7 @@ def test_logits_of_every_position_meet_the_reference(family: str) -> None:
 def other_picture(asked: Case) -> Case:
     """The same words about a picture of the same size."""
     (image,) = asked.media
-    features = {**image.features, "pixel_values": -np.asarray(image.features["pixel_values"])}
+    features = {**image.features, "pixel_values": -np.asarray(image.features["pixel_values"], np.float32)}
     return replace(asked, media=(replace(image, features=features, digest=b"another picture"),))
 
 

@@ -74,10 +74,10 @@ def test_every_patch_is_in_one_window() -> None:
     """Also at the ragged edges of a grid that windows do not divide."""
     spec = VisionSpec(depth=1, hidden_size=32, num_heads=2, intermediate_size=8, output_size=8, window=4)
     inputs = grid_inputs(spec, 6, 10)
-    rows, mask, places = inputs["window_rows"], inputs["window_mask"], inputs["window_places"]
+    rows, mask, places = (np.asarray(inputs[f"window_{name}"]) for name in ("rows", "mask", "places"))
     used = mask.reshape(rows.shape) == 0
     assert sorted(rows[used].tolist()) == list(range(60))
-    assert (rows.reshape(-1)[places] == np.arange(60)).all()
+    assert (rows.reshape(-1)[places.astype(np.int64)] == np.arange(60)).all()
     assert rows.shape == (2 * 3, 16)
     assert used.sum(axis=1).tolist() == [16, 16, 8, 8, 8, 4]
 
