@@ -1,4 +1,4 @@
-"""LoRA adapters by name: `LoraModules`, or in its absence `lora_adapter.json` beside the weights, MindIE's older way."""
+"""LoRA adapters by name: `LoraModules`, or without it `lora_adapter.json` beside the weights, the older way."""
 
 import re
 from collections.abc import Mapping
