@@ -105,6 +105,7 @@ def test_adapters_come_and_go(server: Running, tmp_path: Path) -> None:
     answer = server.post({**chat(), "model": "a.b"}).json()
     assert answer["model"] == "a.b"
     assert server.engine.requests[-1].adapter == "a.b"
+    assert server.send("/v2/models/a.b/stopInfer", {"id": "none"}).json()["error"] == "RequestId is none not found."
     assert server.send("/v1/load_lora_adapter", body).status_code == 422
     assert server.send("/v1/unload_lora_adapter", body).status_code == 200
     assert server.send("/v1/unload_lora_adapter", body).status_code == 422
@@ -139,8 +140,15 @@ def test_metrics_count_what_happened() -> None:
         assert server.metric("time_to_first_token_seconds_count") == 3
         assert server.metric("time_per_output_token_seconds_count") == 32 + 4 + 1
         assert server.metric("num_requests_running") == 0
-        for name in ("num_requests_waiting", "npu_cache_usage_perc", "num_preemptions_total"):
+        for name in (
+            "num_requests_waiting",
+            "npu_cache_usage_perc",
+            "num_preemptions_total",
+            "avg_prompt_throughput_toks_per_s",
+            "avg_generation_throughput_toks_per_s",
+        ):
             assert f'{name}{{model_name="scripted"}}' in text
+        assert server.metric("failed_request_perc") == 1 / 3
 
 
 def test_stop_service_waits_for_running_requests() -> None:

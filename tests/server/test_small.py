@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mindserve.server.observing import RequestObserver
+from mindserve.server.observing import RateCollector, RequestObserver
 from mindserve.server.service_plane import spelled
 from mindserve.server.state import RequestIds
 from mindserve.service import Outcome, RequestTimeline
@@ -80,3 +80,23 @@ def test_ids() -> None:
     native = {ids.next(ApiMode.NATIVE) for _ in range(100)}
     assert len(native) == 100
     assert all(name.startswith("chatcmpl-") for name in native)
+
+
+def test_rates_are_those_since_the_last_reading() -> None:
+    metrics, now_s = Metrics(model_name="m"), 0.0
+    metrics.registry.register(RateCollector(metrics, clock=lambda: now_s))
+
+    def read(name: str) -> float | None:
+        return metrics.registry.get_sample_value(name, {"model_name": "m"})
+
+    assert read("failed_request_perc") == 0
+    metrics.prompt_tokens_sum.inc(30)
+    metrics.generation_tokens_sum.inc(5)
+    now_s = 10.0
+    assert read("avg_prompt_throughput_toks_per_s") == 3
+    assert read("avg_generation_throughput_toks_per_s") == 0.5
+    now_s = 12.0
+    assert read("avg_prompt_throughput_toks_per_s") == 0
+    metrics.received.inc(4)
+    metrics.failed.inc()
+    assert read("failed_request_perc") == 0.25

@@ -12,7 +12,7 @@ from mindserve.engine.base import Engine, MediaKind, ModelInfo
 from mindserve.engine.scripted import Script, ScriptedEngine, load_script
 from mindserve.errors import ModelLoadError
 from mindserve.media import MediaLoader, load_processors
-from mindserve.server.observing import EngineCollector, RequestObserver
+from mindserve.server.observing import EngineCollector, RateCollector, RequestObserver
 from mindserve.server.state import ModelNames, ServerState
 from mindserve.service import ChatService
 from mindserve.settings.models import for_model_type
@@ -114,6 +114,7 @@ def _state(settings: Settings, engine: Engine, tokenizer: Tokenizer, prompts: Pr
         settings, engine=engine, tokenizer=tokenizer, prompts=prompts, observer=RequestObserver(metrics)
     )
     metrics.registry.register(EngineCollector(service, model_name=settings.model.name))
+    metrics.registry.register(RateCollector(metrics))
     return ServerState(
         settings=settings,
         service=service,

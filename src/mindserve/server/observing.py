@@ -1,6 +1,7 @@
 """Requests and engine as metrics and log lines: the service's observer, and gauges read from the engine."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -94,18 +95,58 @@ class EngineCollector(Collector):
             ("npu_cache_usage_perc", "Share of the KV blocks in use.", _cache_usage(stats)),
             ("npu_prefix_cache_hit_rate", "Share of prompt tokens found in the prefix cache.", _hit_rate(stats)),
         ):
-            yield self._family(GaugeMetricFamily, name, text, value)
+            yield family_of(GaugeMetricFamily, name, text, value, model_name=self._model_name)
         for name, text, value in (
             ("num_preemptions", "Sequences that gave up their memory to others.", stats.preemptions),
             ("draft_tokens", "Tokens guessed by speculation.", stats.draft_tokens),
             ("accepted_tokens", "Of those, right.", stats.accepted_tokens),
         ):
-            yield self._family(CounterMetricFamily, name, text, value)
+            yield family_of(CounterMetricFamily, name, text, value, model_name=self._model_name)
 
-    def _family(self, kind: Callable[..., Family], name: str, text: str, value: float) -> Family:
-        family = kind(name, text, labels=("model_name",))
-        family.add_metric([self._model_name], value)
-        return family
+
+class RateCollector(Collector):
+    """Gauges that MindIE derives from its counters, for dashboards that expect them."""
+
+    def __init__(self, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._read_at_s = clock()
+        self._totals: tuple[float, float] = (0.0, 0.0)
+        self._rates: tuple[float, float] = (0.0, 0.0)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Tokens per second since the last reading, and the share of requests that failed."""
+        self._measure()
+        metrics = self._metrics
+        received = count_of(metrics.received)
+        for name, text, value in (
+            ("avg_prompt_throughput_toks_per_s", "Prompt tokens of ended requests per second.", self._rates[0]),
+            ("avg_generation_throughput_toks_per_s", "Generated tokens of ended requests per second.", self._rates[1]),
+            ("failed_request_perc", "Share of requests that failed.", count_of(metrics.failed) / max(received, 1)),
+        ):
+            yield family_of(GaugeMetricFamily, name, text, value, model_name=metrics.model_name)
+
+    def _measure(self) -> None:
+        """Readings less than a second apart share one measurement."""
+        now_s = self._clock()
+        passed_s = now_s - self._read_at_s
+        if passed_s < 1:
+            return
+        totals = (count_of(self._metrics.prompt_tokens_sum), count_of(self._metrics.generation_tokens_sum))
+        self._rates = ((totals[0] - self._totals[0]) / passed_s, (totals[1] - self._totals[1]) / passed_s)
+        self._read_at_s, self._totals = now_s, totals
+
+
+def count_of(counter: Counter) -> float:
+    """A counter's value."""
+    return next(iter(counter.collect())).samples[0].value
+
+
+def family_of(kind: Callable[..., Family], name: str, text: str, value: float, *, model_name: str) -> Family:
+    """A family with one value."""
+    family = kind(name, text, labels=("model_name",))
+    family.add_metric([model_name], value)
+    return family
 
 
 def _cache_usage(stats: EngineStats) -> float:

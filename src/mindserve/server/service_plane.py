@@ -55,7 +55,7 @@ class ServiceRoutes:
     async def stop_infer(self, request: Request) -> Response:
         """`POST /v2/models/{name}/stopInfer`: end a running request with what it has."""
         name = request.path_params["name"]
-        if name != self._state.settings.model.name:
+        if name not in self._state.model_names:
             raise NotFound(f"Model {name[:200]} not found.", param="model")
         body = await json_body(request, self._state, StopRequest)
         if not self._state.service.stop(body.id):
