@@ -260,3 +260,14 @@ def test_a_bad_script_is_a_configuration_error(tmp_path: Path, content: str, mes
         load_script(path)
     with pytest.raises(ConfigError):
         load_script(tmp_path / "absent.json")
+
+
+async def test_a_cancelled_beam_search_ends_every_sequence_once() -> None:
+    async with _engine(Answer(sequences=("a", "a long hypothesis")), step_interval_s=0.001) as engine:
+        stream = engine.submit(_request(n=2, beam=True))
+        await asyncio.sleep(0.01)  # the first has ended and is held
+        stream.cancel()
+        stream.cancel()
+        events = [event for step in [step async for step in stream] for event in step]
+    assert sorted(event.index for event in events) == [0, 1]
+    assert sorted(_ends(events)) == [FinishReason.CANCELLED, FinishReason.STOP]

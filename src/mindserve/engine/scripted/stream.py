@@ -43,11 +43,16 @@ class ScriptedStream(StepQueue):
             return
         step = self._step_info(self._answer.batch_size or batch_size)
         self._last_s = step.time_s
-        events = [self._advance(sequence, step) for sequence in list(self._live.values())]
-        self._say([event for event in events if event is not None])
+        events: list[TokenEvent] = []
+        for sequence in tuple(self._live.values()):
+            event = self._advance(sequence, step)
+            if event is not None:
+                events.append(event)
+        self._say(events)
 
     def _advance(self, sequence: ScriptedSequence, step: StepInfo) -> TokenEvent | None:
-        answer, token_ids = self._answer, list[int]()
+        answer = self._answer
+        token_ids: list[int] = []
         for _ in range(answer.tokens_per_step):
             if sequence.count == answer.fail_after:
                 return self._end(sequence.index, FinishReason.ERROR, step, error=EngineFailure(answer.failure))
