@@ -36,7 +36,11 @@ def test_environment_follows_lock_and_project(tmp_path: Path) -> None:
 
 
 def test_scripts_are_sound_shell() -> None:
-    scripts = [ROOT / ".ci/run", ROOT / "bench/rivals/setup", *(ROOT / "scripts" / n for n in ("demo", "test", "lock"))]
+    scripts = [
+        ROOT / ".ci/run",
+        ROOT / "bench/rivals/setup",
+        *(ROOT / "scripts" / n for n in ("demo", "test", "lock", "fetch_qwen")),
+    ]
     for script in scripts:
         assert script.stat().st_mode & 0o111, f"{script} is not executable"
         subprocess.run(["bash", "-n", script], check=True, timeout=30)
