@@ -1,4 +1,5 @@
-"""What the precision of the weights and of the KV cache costs: the model's perplexity on data/text.txt.
+"""What the precision of the weights and of the KV cache costs: perplexity on data/text.txt, and on its first window how
+far the next-token distributions are from those of f32 (mean Kullback-Leibler divergence, share of equal best tokens).
 
 usage: python -m bench.perplexity [--precisions auto,f16,int8,int4] [--model MODEL]
 
@@ -54,36 +55,71 @@ def step_batch(window: NDArray[np.int64], start: int, stop: int) -> StepBatch:
     )
 
 
-def window_loss(runner: Runner, window: NDArray[np.int64]) -> float:
-    """Sum of the negative log-probabilities of tokens 1 to the last."""
-    loss = 0.0
+def log_probabilities(runner: Runner, window: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
+    """`[tokens, vocabulary]` for every token that has a next one, step by step."""
     for start in range(0, len(window), CHUNK):
         stop = min(start + CHUNK, len(window))
-        logits = runner.step(step_batch(window, start, stop)).logits.astype(np.float64)
-        targets = window[start + 1 : stop + 1]
-        rows = logits[: len(targets)]
-        peaks = rows.max(axis=1, keepdims=True)
-        log_sums = peaks[:, 0] + np.log(np.exp(rows - peaks).sum(axis=1))
-        loss += float((log_sums - rows[np.arange(len(targets)), targets]).sum())
-    return loss
+        rows = runner.step(step_batch(window, start, stop)).logits[: len(window) - 1 - start].astype(np.float32)
+        rows -= rows.max(axis=1, keepdims=True)
+        yield rows - np.log(np.exp(rows).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
 
 
-def perplexity(runner: Runner, token_ids: list[int]) -> float:
-    """exp of the mean loss over the text."""
-    pieces = list(windows(token_ids))
-    predicted = sum(len(window) - 1 for window in pieces)
-    return float(np.exp(sum(window_loss(runner, window) for window in pieces) / predicted))
+class Meter:
+    """Adds up what one combination gives, compared with the reference's first window where there is one."""
+
+    def __init__(self, reference: list[NDArray[np.float32]] | None) -> None:
+        self.first_window: list[NDArray[np.float32]] = []
+        self._reference = reference
+        self._loss, self._tokens = 0.0, 0
+        self._divergence, self._agreeing, self._compared = 0.0, 0, 0
+
+    def read(self, runner: Runner, token_ids: list[int]) -> None:
+        """The whole text."""
+        for number, window in enumerate(windows(token_ids)):
+            targets = window[1:]
+            for part, rows in enumerate(log_probabilities(runner, window)):
+                chosen = targets[part * CHUNK : part * CHUNK + len(rows)]
+                self._loss -= float(rows[np.arange(len(chosen)), chosen].sum(dtype=np.float64))
+                self._tokens += len(chosen)
+                if number == 0:
+                    self._compare(rows, part)
+
+    def _compare(self, rows: NDArray[np.float32], part: int) -> None:
+        if self._reference is None:
+            self.first_window.append(rows)
+            return
+        expected = self._reference[part]
+        self._divergence += float((np.exp(expected) * (expected - rows)).sum(dtype=np.float64))
+        self._agreeing += int((expected.argmax(1) == rows.argmax(1)).sum())
+        self._compared += len(rows)
+
+    def result(self) -> dict[str, float]:
+        """What is known."""
+        found = {"perplexity": float(np.exp(self._loss / self._tokens))}
+        if self._compared:
+            found["divergence"] = self._divergence / self._compared
+            found["agreement"] = self._agreeing / self._compared
+        return found
 
 
-def measure(model: Path, precision: Precision, cache: CachePrecision) -> float:
-    """Load the model in one combination and measure."""
+def measure(model: Path, precision: Precision, cache: CachePrecision, meter: Meter) -> dict[str, float]:
+    """Load the model in one combination and read the text with it."""
     settings = for_model(model)
     engine = replace(settings.engine, precision=precision, cache_precision=cache, cache_bytes=CACHE_BYTES)
     runner, _ = load_runner(replace(settings, engine=engine))
     try:
-        return perplexity(runner, load_tokenizer(model).encode(TEXT.read_text()))
+        meter.read(runner, load_tokenizer(model).encode(TEXT.read_text()))
+        return meter.result()
     finally:
         runner.close()
+
+
+def print_row(name: str, row: dict[str, float], reference: float) -> None:
+    """One line."""
+    line = f"{name:32}{row['perplexity']:10.4f}{100 * (row['perplexity'] / reference - 1):+8.2f} %"
+    if "divergence" in row:
+        line += f"   divergence {row['divergence']:.5f}   same best token {100 * row['agreement']:.1f} %"
+    print(line, flush=True)
 
 
 def main() -> None:
@@ -93,12 +129,14 @@ def main() -> None:
     arguments = parser.parse_args()
     combinations = [(Precision.F32, CachePrecision.F32)]
     combinations += [(Precision(name), CachePrecision.AUTO) for name in arguments.precisions]
-    found: dict[str, float] = {}
+    found: dict[str, dict[str, float]] = {}
+    reference: list[NDArray[np.float32]] | None = None
     for precision, cache in combinations:
         name = f"weights {precision}, cache {cache}"
-        found[name] = measure(arguments.model, precision, cache)
-        reference = next(iter(found.values()))
-        print(f"{name:32}{found[name]:10.4f}{100 * (found[name] / reference - 1):+8.2f} %", flush=True)
+        meter = Meter(reference)
+        found[name] = measure(arguments.model, precision, cache, meter)
+        reference = reference or meter.first_window
+        print_row(name, found[name], next(iter(found.values()))["perplexity"])
     print("written:", save("perplexity", {"versions": versions("mindserve", "openvino"), "perplexity": found}))
 
 
