@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -36,7 +37,12 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def served(tmp_path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process and its address, once it is ready."""
     script = tmp_path / "script.json"
-    answers = (Answer(match="hang", hang_after=2), Answer(match="slow", first_delay_s=1.0), Answer())
+    odd = (
+        Answer(match="hang", hang_after=2),
+        Answer(match="slow", first_delay_s=1.0),
+        Answer(match="fail", fail_after=1),
+    )
+    answers = (*odd, Answer())
     script.write_bytes(msgspec.json.encode(Script(answers=answers)))
     options = ("serve", "--engine", "scripted", "--port", "0", "--script", str(script), *arguments)
     process = subprocess.Popen(command(*options), stderr=subprocess.PIPE, text=True)
@@ -142,16 +148,39 @@ def test_an_unknown_option_is_a_usage_error() -> None:
     assert run("serve", "--log-level", "loud").returncode == 2
 
 
+PRIVATE_TOOL = {"type": "function", "function": {"name": "private", "description": "private"}}
+PRIVATE_REQUESTS: list[dict[str, Any]] = [
+    chat("private", stream=True),
+    chat("private", tools=[PRIVATE_TOOL]),
+    chat("private", tools=[PRIVATE_TOOL], tool_choice={"type": "function", "function": {"name": "private"}}),
+    chat("private", stop="private", seed=2**64 - 1),
+    chat("private", response_format={"type": "json_object"}, max_tokens=5),
+    chat("private" * 10000),
+    chat("private fail"),
+    chat("private", chat_template="private {{"),
+    chat("private", chat_template_kwargs={"messages": "private"}),
+    {**chat("private"), "model": "private"},
+    {**chat(), "messages": [{"role": "private", "content": "private"}]},
+    {**chat(), "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "private.png"}]}]},
+]
+"""Answered or refused in every room that a request passes."""
+
+
 @pytest.mark.parametrize("log_json", [True, False])
 def test_log_lines_name_requests_and_no_text(tmp_path: Path, log_json: bool) -> None:
     with served(tmp_path, *(["--log-json"] if log_json else [])) as (process, url):
+        for body in PRIVATE_REQUESTS:
+            assert httpx.post(url + PATH, json=body, trust_env=False).status_code in (200, 422, 424, 500)
         httpx.post(url + PATH, json=chat("my private question"), headers={"req-id": "logged"}, trust_env=False)
+        httpx.post(url + "/v1/tokenizer", json={"inputs": "private"}, trust_env=False)
+        httpx.get(url + "/private?private=1", headers={"req-id": "private"}, trust_env=False)
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
         lines = process.stderr.read().splitlines()
     line = next(line for line in lines if "request_id=logged" in line)
     assert "outcome=finished" in line
-    assert "private" not in "".join(lines)
+    assert "private" not in "".join(lines).lower()
     assert "How can I help" not in "".join(lines)
+    assert sum("request_id=" in line for line in lines) > 3
     if log_json:
         assert json.loads(line)["level"] == "info"
