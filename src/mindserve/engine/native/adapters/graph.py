@@ -28,11 +28,13 @@ def with_branches(graph: ov.Model, places: Iterable[Place]) -> ov.Model:
     products = {node.get_friendly_name(): node for node in graph.get_ops()}
     inputs, masks = [mask], _Masks(mask.output(0))
     for place in places:
-        down, up = _names(place)
-        a = ops.parameter(down, [-1, place.columns], np.float32)
-        b = ops.parameter(up, [place.rows, -1], np.float32)
-        inputs += [a, b]
-        _add_branch(products[place.name], a.output(0), b.output(0), masks.of_blocks(len(place.parts)))
+        down, up = _inputs_for(place)
+        inputs += [down, up]
+        if place.has_twins:
+            _add_twin_branch(products[place.name], down.output(0), up.output(0), masks.plain)
+        else:
+            of_blocks = masks.of_blocks(len(place.parts))
+            _add_branch(products[place.name], down.output(0), up.output(0), of_blocks)
     ops.add_inputs(graph, inputs)
     return graph
 
@@ -41,24 +43,46 @@ class _Masks:
     """The mask, repeated for the blocks of a place; each repetition is made once."""
 
     def __init__(self, mask: Value) -> None:
-        self._masks = {1: mask}
+        self.plain = mask
+        self._repeated = {1: mask}
 
     def of_blocks(self, count: int) -> Value:
         """`[T, count * ranks]`"""
-        if count not in self._masks:
-            self._masks[count] = ops.concat([self._masks[1]] * count, 1)
-        return self._masks[count]
+        if count not in self._repeated:
+            self._repeated[count] = ops.concat([self.plain] * count, 1)
+        return self._repeated[count]
 
 
 def _add_branch(product: ov.Node, down: Value, up: Value, mask: Value) -> None:
-    """Products are `[T, 1, ...]` in the paged graph, which would make T small products of each: hence the reshapes."""
-    x, output = product.input_value(0), product.output(0)
+    """One product for all parts: B is 0 where a part's rows meet another's ranks."""
+    ranks = ops.multiply(ops.linear(_rows(product), down), mask)
+    _add_to(product.output(0), ops.linear(ranks, up))
+
+
+def _add_twin_branch(product: ov.Node, down: Value, up: Value, mask: Value) -> None:
+    """A product for each of two equal parts, without the zeros, added behind where they are split."""
+    ranks = ops.multiply(ops.linear(ops.unsqueeze(_rows(product), 0), down), mask)
+    for part, branch in zip(_split_after(product).outputs(), ops.halves(ops.linear(ranks, up), 0), strict=True):
+        _add_to(part, branch)
+
+
+def _rows(product: ov.Node) -> Value:
+    """x as `[T, columns]`: the paged graph's `[T, 1, columns]` would make T small products."""
+    x = product.input_value(0)
+    return ops.reshape(x, [-1, list(x.get_partial_shape())[-1].get_length()])
+
+
+def _split_after(product: ov.Node) -> ov.Node:
+    """Behind the bias, if there is one."""
+    (user,) = product.output(0).get_target_inputs()
+    node = user.get_node()
+    return node if node.get_type_name() == "VariadicSplit" else _split_after(node)
+
+
+def _add_to(output: Value, branch: Value) -> None:
     users = list(output.get_target_inputs())
     shape = list(output.get_partial_shape())
-    columns = list(x.get_partial_shape())[-1].get_length()
-    ranks = ops.multiply(ops.linear(ops.reshape(x, [-1, columns]), down), mask)
-    branch = ops.reshape(ops.linear(ranks, up), [-1, *[1] * (len(shape) - 2), shape[-1].get_length()])
-    total = ops.add(output, branch)
+    total = ops.add(output, ops.reshape(branch, [-1, *[1] * (len(shape) - 2), shape[-1].get_length()]))
     for user in users:
         user.replace_source_output(total)
 
@@ -68,17 +92,29 @@ def stacked(
 ) -> dict[str, NDArray[np.float32]]:
     """The place's two inputs. `slots`: each adapter's ranks within a block of `ranks`."""
     count = len(place.parts)
-    down = np.zeros((count * ranks, place.columns), np.float32)
-    up = np.zeros((place.rows, count * ranks), np.float32)
+    down = np.zeros((count, ranks, place.columns), np.float32)
+    up = np.zeros((place.rows, count, ranks), np.float32)
     for key, adapter in adapters.items():
-        for name, (block, rows) in place.areas.items():
-            module = adapter.modules.get(name)
-            if module is not None:
-                begin = block * ranks + slots[key].start
-                down[begin : begin + module.rank] = module.down
-                up[rows, begin : begin + module.rank] = module.up
+        for name in place.modules & adapter.modules.keys():
+            module, begin = adapter.modules[name], slots[key].start
+            for area in place.areas(name):
+                down[area.block, begin : begin + module.rank] = module.down
+                up[area.rows, area.block, begin : begin + module.rank] = module.up[area.own_rows]
+    if place.order is not None:
+        up = up[place.order]
     down_name, up_name = _names(place)
-    return {down_name: down, up_name: up if place.order is None else np.ascontiguousarray(up[place.order])}
+    if place.has_twins:
+        first, second = np.split(up, 2)
+        return {down_name: down, up_name: np.stack([first[:, 0], second[:, 1]])}
+    return {down_name: down.reshape(-1, place.columns), up_name: up.reshape(place.rows, -1)}
+
+
+def _inputs_for(place: Place) -> tuple[ov.Node, ov.Node]:
+    down, up = _names(place)
+    if place.has_twins:
+        twins = [2, -1, place.columns], [2, place.rows // 2, -1]
+        return ops.parameter(down, twins[0], np.float32), ops.parameter(up, twins[1], np.float32)
+    return ops.parameter(down, [-1, place.columns], np.float32), ops.parameter(up, [place.rows, -1], np.float32)
 
 
 def _names(place: Place) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Where adapters act: the products of the model's graph that have names, and the modules that each of them joins."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,16 @@ from mindserve.engine.native.models.weights import RowOrder
 from mindserve.errors import ModelLoadError
 
 SUFFIXES = (".qkv_proj", ".o_proj", ".gate_up_proj", ".down_proj")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Area:
+    """Rows of a place's W that one block of ranks acts on."""
+
+    block: int
+    rows: slice
+    own_rows: slice
+    """The same rows in the module's own matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +44,35 @@ class Place:
         return sum(rows for _, rows in self.parts)
 
     @property
-    def areas(self) -> Mapping[str, tuple[int, slice]]:
-        """Every module that may be adapted here, the joined one included: its block of ranks and its rows."""
+    def has_twins(self) -> bool:
+        """Whether it joins two modules of equal size (gate and up)."""
+        return len(self.parts) == 2 and self.parts[0][1] == self.parts[1][1] and self.order is None
+
+    @property
+    def modules(self) -> AbstractSet[str]:
+        """Every module that may be adapted here, the joined one included."""
+        return {self.name, *(name for name, _ in self.parts)}
+
+    def areas(self, module: str) -> list[Area]:
+        """Which parts of W a module's matrix covers: one, or in the case of the joined one all."""
         ends = np.cumsum([rows for _, rows in self.parts]).tolist()
-        parts = zip(self.parts, ends, strict=True)
-        found = {name: (block, slice(end - rows, end)) for block, ((name, rows), end) in enumerate(parts)}
-        return {self.name: (0, slice(0, self.rows)), **found}
+        found: list[Area] = []
+        for block, ((name, rows), end) in enumerate(zip(self.parts, ends, strict=True)):
+            begin = end - rows
+            if name == module:
+                return [Area(block=block, rows=slice(begin, end), own_rows=slice(0, rows))]
+            found.append(Area(block=block, rows=slice(begin, end), own_rows=slice(begin, end)))
+        return found
+
+    def rows_of(self, module: str) -> int:
+        """Rows of a module's matrix."""
+        return dict(self.parts).get(module, self.rows)
 
 
 def places_of(graph: ov.Model, spec: DecoderSpec) -> dict[str, Place]:
     """All of a model's, by the name of every module that acts there."""
     places = [_place(node, spec) for node in graph.get_ops() if _is_place(node)]
-    return {module: place for place in places for module in place.areas}
+    return {module: place for place in places for module in place.modules}
 
 
 def _is_place(node: ov.Node) -> bool:
@@ -77,8 +105,7 @@ def fit(adapter: PeftAdapter, places: Mapping[str, Place], family: Family) -> Pe
         place = places.get(name)
         if place is None:
             raise ModelLoadError(f"{adapter.source}: {own[:200]} is no module of the model that can be adapted")
-        rows = place.areas[name][1]
-        expected, found = [rows.stop - rows.start, place.columns], [len(module.up), module.down.shape[1]]
+        expected, found = [place.rows_of(name), place.columns], [len(module.up), module.down.shape[1]]
         if found != expected:
             raise ModelLoadError(f"{adapter.source}: {own} is for a matrix of {found}, the model's is {expected}")
         if name != place.name and place.name in modules:

@@ -143,6 +143,11 @@ def split(x: Value, sizes: Sequence[int]) -> list[Value]:
     return list(opset.variadic_split(x, ints(-1), ints(list(sizes))).outputs())
 
 
+def halves(x: Value, axis: int) -> list[Value]:
+    """Two equal parts."""
+    return list(opset.split(x, ints(axis), 2).outputs())
+
+
 def reshape(x: Value, shape: Sequence[int]) -> Value:
     """0 keeps a dimension, -1 is what is left."""
     return _out(opset.reshape(x, ints(list(shape)), True))
