@@ -84,11 +84,8 @@ class Key:
             return f" in [{self.minimum:g}, {self.maximum:.0f}]"
         if self.minimum is not None:
             return f" of at least {self.minimum:g}"
-        if self.pattern is not None:
-            return f" that matches {self.pattern}"
-        if self.max_length is not None:
-            return f" of at most {self.max_length} characters"
-        return ""
+        length = "" if self.max_length is None else f" of at most {self.max_length} characters"
+        return length if self.pattern is None else f"{length} that matches {self.pattern}"
 
 
 @dataclass(slots=True)

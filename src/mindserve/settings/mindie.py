@@ -138,6 +138,8 @@ def _check_across(sections: _Sections) -> None:
     max_batch = schedule.integer("maxBatchSize")
     if schedule.gives("maxN") and schedule.integer("maxN") > max_batch:
         raise schedule.refuse("maxN", f"must be at most maxBatchSize ({max_batch})")
+    if schedule.gives("maxPreemptCount") and schedule.integer("maxPreemptCount") > max_batch:
+        raise schedule.refuse("maxPreemptCount", f"must be at most maxBatchSize ({max_batch})")
     longest = deploy.integer("maxInputTokenLen")
     is_chunked = schedule.text("templateType") == "Mix"
     gives_both = schedule.gives("maxPrefillTokens") and deploy.gives("maxInputTokenLen")

@@ -40,7 +40,7 @@ def _idle_all(names: str) -> tuple[Key, ...]:
 
 
 TOP = (
-    _idle("Version"),
+    _idle("Version", Kind.STRING),
     _object("ServerConfig", is_required=True),
     _object("BackendConfig", is_required=True),
     _object("LogConfig"),
@@ -86,7 +86,8 @@ SERVER = (
     _integer("maxJsonDepth", 64, 10, 100),
     *_idle_all("interCommTLSEnabled interCommPort interCommTlsCaPath interCommTlsCaFiles interCommTlsCert interCommPk"),
     *_idle_all("interCommPkPwd interCommTlsCrlPath interCommTlsCrlFiles distDPServerEnabled"),
-    *_idle_all("layerwiseDisaggregated layerwiseDisaggregatedRoleType HealthCheckConfig"),
+    *_idle_all("layerwiseDisaggregated layerwiseDisaggregatedRoleType"),
+    _idle("HealthCheckConfig", Kind.OBJECT),
 )
 
 BACKEND = (
@@ -98,7 +99,8 @@ BACKEND = (
     _idle("multiNodesInferPort", Kind.INTEGER, 1024, 65535),
     *_idle_all("interNodeTLSEnabled interNodeTlsCaPath interNodeTlsCaFiles interNodeTlsCert interNodeTlsPk"),
     *_idle_all("interNodeTlsPkPwd interNodeTlsCrlPath interNodeTlsCrlFiles interNodeKmcKsfMaster"),
-    *_idle_all("interNodeKmcKsfStandby kvPoolConfig"),
+    _idle("interNodeKmcKsfStandby"),
+    _idle("kvPoolConfig", Kind.OBJECT),
     _object("ModelDeployConfig", is_required=True),
     _object("ScheduleConfig", is_required=True),
 )
@@ -128,7 +130,7 @@ MODEL = (
     _idle("worldSize", Kind.INTEGER, 1),
     _idle("cpuMemSize", Kind.INTEGER, 0),
     _integer("npuMemSize", -1, -1),
-    _idle("backendType", Kind.STRING),
+    Key(name="backendType", kind=Kind.STRING, choices=("atb", "ms", "torch"), has_effect=False),
     _flag("trustRemoteCode", False),
     # A JSON text, or the object itself.
     Key(name="plugin_params"),
