@@ -1,12 +1,9 @@
 """The thread that reads media while the engine's own thread goes on with running sequences."""
 
 import logging
-import os
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from threading import Condition, Thread, get_native_id
+from threading import Condition, Thread
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,39 +20,20 @@ CACHE_BYTES = 128 << 20
 MAX_WAITING_BYTES = 2 << 30
 """Features of all requests that wait for the towers."""
 
-NICENESS = 4
-"""How far the towers stand behind running streams."""
-
 Outcome = RequestMedia | MindserveError
 
 
 class Job:
     """The media of one request."""
 
-    def __init__(
-        self,
-        length: int,
-        media: Sequence[MediaInput],
-        on_done: Callable[[Outcome], None],
-        *,
-        start: "Callable[[Job], None]",
-    ) -> None:
+    def __init__(self, length: int, media: Sequence[MediaInput], on_done: Callable[[Outcome], None]) -> None:
         self.length = length
         """Tokens of the prompt."""
         self.media = media
         self.on_done = on_done
         """Called on the encoder's thread, unless the job is cancelled."""
-        self._start = start
         self.size_bytes = sum(array.nbytes for item in media for array in item.features.values())
         self.is_wanted = True
-
-    def start(self) -> None:
-        """Take its place in the line."""
-        self._start(self)
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        self.is_wanted = False
 
 
 class EmbeddingCache:
@@ -89,25 +67,32 @@ class MediaEncoder:
         self._towers = towers
         self._cache = EmbeddingCache(cache_bytes)
         self._jobs: deque[Job] = deque()
+        self._current: Job | None = None
         self._waiting_bytes = 0
         self._news = Condition()
         self._is_closing = False
         self._thread = Thread(target=self._main, name="mindserve-towers", daemon=True)
         self._thread.start()
 
-    def reserve(self, length: int, media: Sequence[MediaInput], on_done: Callable[[Outcome], None]) -> Job:
-        """Room for the media of a prompt of `length` tokens; the caller starts the job. Raises Overloaded."""
-        job = Job(length, media, on_done, start=self._start)
+    def reserve(self, job: Job) -> None:
+        """Make room for a job that is started next. Raises Overloaded."""
         with self._news:
             if self._waiting_bytes and self._waiting_bytes + job.size_bytes > MAX_WAITING_BYTES:
                 raise Overloaded("Model is overloaded")
             self._waiting_bytes += job.size_bytes
-        return job
 
-    def _start(self, job: Job) -> None:
+    def start(self, job: Job) -> None:
+        """Let it take its place in the line."""
         with self._news:
             self._jobs.append(job)
             self._news.notify()
+
+    def cancel(self, job: Job) -> None:
+        """Nobody waits for it any more: a tower that works for it stops."""
+        with self._news:
+            job.is_wanted = False
+            if self._current is job:
+                self._towers.interrupt()
 
     def close(self) -> None:
         """Drop everything and end the thread."""
@@ -119,19 +104,20 @@ class MediaEncoder:
             self._thread.join(0.05)
 
     def _main(self) -> None:
-        _give_way()
         while (job := self._next()) is not None:
             try:
                 self._finish(job)
             finally:
                 with self._news:
+                    self._current = None
                     self._waiting_bytes -= job.size_bytes
 
     def _next(self) -> Job | None:
         with self._news:
             while not self._jobs and not self._is_closing:
                 self._news.wait()
-            return None if self._is_closing else self._jobs.popleft()
+            self._current = None if self._is_closing else self._jobs.popleft()
+            return self._current
 
     def _finish(self, job: Job) -> None:
         try:
@@ -159,10 +145,3 @@ class MediaEncoder:
             rows = self._towers.encode(item)
             self._cache.keep(item.digest, rows)
         return rows
-
-
-def _give_way() -> None:
-    """Let this thread have about a third of a core that the engine's threads want too. Only Linux can."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)

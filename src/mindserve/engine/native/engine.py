@@ -63,17 +63,17 @@ class NativeEngine:
         self._refuse_unknown(request)
         self._refuse_too_long(len(request.prompt_token_ids))
         worker, number, arrival_s = self._worker, next(self._numbers), perf_counter()
-        job = self._media_job(worker, number, request)
+        encoder, job = self._encoder, self._media_job(worker, number, request)
 
         def cancel(index: int | None) -> None:
-            if job is not None and index is None:
-                job.cancel()
+            if encoder is not None and job is not None and index is None:
+                encoder.cancel(job)
             worker.post(lambda stepper: stepper.cancel(number, index))
 
         if not worker.post(lambda stepper: stepper.add(number, request, arrival_s=arrival_s)):
             raise NotReady("The engine stopped working.")
-        if job is not None:
-            job.start()
+        if encoder is not None and job is not None:
+            encoder.start(job)
         self._adapters.started(number, request)
         self._streams[number] = Stream(request.n, cancel)
         return self._streams[number]
@@ -86,7 +86,9 @@ class NativeEngine:
         def provide(outcome: Outcome) -> None:
             worker.post(lambda stepper: stepper.provide_media(number, outcome))
 
-        return self._encoder.reserve(len(request.prompt_token_ids), request.media, provide)
+        job = Job(len(request.prompt_token_ids), request.media, provide)
+        self._encoder.reserve(job)
+        return job
 
     def stats(self) -> EngineStats:
         """Counters as of the last step."""

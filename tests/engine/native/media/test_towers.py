@@ -1,5 +1,7 @@
 """Towers make of pixels and spectrograms what the reference implementation makes of them."""
 
+from threading import Event, Thread
+
 import numpy as np
 import pytest
 from references import GOLDENS, TOLERANCE, cases
@@ -87,3 +89,23 @@ def test_models_without_media_have_no_towers() -> None:
     assert model.towers is None
     names = {name for each in model.graph.inputs for name in each.get_names()}
     assert not names & {"embeddings", "is_embedded", "rotary_positions"}
+
+
+def test_a_tower_that_is_interrupted_fails_and_can_go_on() -> None:
+    """Interrupting one that does nothing has no effect on what it does next."""
+    towers = towers_of(load("qwen2-vl"))
+    rng = np.random.default_rng(0)
+    side = 60
+    pixels = rng.standard_normal((side * side, 1176)).astype(np.float32)
+    features = {"pixel_values": pixels, "grid_thw": np.array([1, side, side])}
+    image = MediaInput(kind=MediaKind.IMAGE, offset=0, length=side * side // 4, features=features, digest=b"")
+    towers.interrupt()
+    whole = towers.encode(image)
+    stop = Event()
+    thread = Thread(target=lambda: [towers.interrupt() for _ in iter(stop.is_set, True)])
+    thread.start()
+    with pytest.raises(EngineFailure, match="could not read the image"):
+        towers.encode(image)
+    stop.set()
+    thread.join()
+    assert (towers.encode(image) == whole).all()
