@@ -114,16 +114,42 @@ def test_models_whose_calls_have_no_known_format(tool: Tool, choice: ToolChoice,
 
 
 def test_the_grammar_starts_after_the_thought() -> None:
-    mask = mask_of(request(response_format=JSON_OBJECT), template=THINKS)
+    mask = mask_of(request(response_format=JSON_OBJECT), template=THINKS, enable_reasoning=True)
     assert takes(mask, '<think>\nHm, {no JSON}.\n</think>\n\n{"a": 1}')
     assert first_refused(mask, "Hm.</think>x") == 4
     assert not takes(mask, "Hm.")
 
 
 def test_required_calls_come_after_the_thought() -> None:
-    mask = mask_of(request(tools=(WEATHER,), tool_choice=REQUIRED), template=THINKS)
+    mask = mask_of(request(tools=(WEATHER,), tool_choice=REQUIRED), template=THINKS, enable_reasoning=True)
     assert takes(mask, f"<think>\nI call.\n</think>\n\n{CALL}")
     assert first_refused(mask, "Hm.</think>x") == 4
+
+
+def test_a_thought_that_stays_in_the_content_is_bound_too() -> None:
+    mask = mask_of(request(response_format=JSON_OBJECT), template=THINKS)
+    assert takes(mask, '{"a": 1}')
+    assert first_refused(mask, "<think>") == 0
+    mask = mask_of(request(tools=(WEATHER,), tool_choice=REQUIRED), template=THINKS)
+    assert takes(mask, CALL)
+    assert first_refused(mask, "Hm.") == 0
+
+
+def test_a_thought_that_was_asked_for_comes_first_even_if_it_stays_in_the_content() -> None:
+    mask = mask_of(request(response_format=JSON_OBJECT, enable_thinking=True), template=THINKS)
+    assert takes(mask, '<think>\nHm.\n</think>\n\n{"a": 1}')
+    assert first_refused(mask, "Hm.</think>x") == 4
+
+
+@pytest.mark.parametrize("thinking", [None, True])
+def test_strict_calls_in_a_thought_that_stays_in_the_content_are_valid(thinking: bool | None) -> None:
+    """They are read as calls there."""
+    mask = mask_of(request(tools=(STRICT,), tool_choice=AUTO, enable_thinking=thinking), template=THINKS)
+    assert takes(mask, f"<think>\nHm.\n{CALL}")
+    assert not takes(mask, CALL.replace("city", "town"))
+    split = mask_of(request(tools=(STRICT,), tool_choice=AUTO), template=THINKS, enable_reasoning=True)
+    assert takes(split, CALL.replace("city", "town")), "no call is read in a thought, and no answer has to follow it"
+    assert not takes(split, "</think>" + CALL.replace("city", "town"))
 
 
 def test_without_thinking_the_grammar_starts_at_once() -> None:

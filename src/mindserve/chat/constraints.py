@@ -21,7 +21,7 @@ class Constraints:
 
     def mask(self, request: ChatRequest, tools: Sequence[Tool], plan: OutputPlan) -> TokenMask | None:
         """None where the model may write what it likes. Raises InvalidRequest for what cannot be enforced."""
-        thought = self._limits(plan.thought, request.thinking_budget)
+        thought = self._limits(request, plan.thought)
         if plan.tools is not None and (mask := self._calls(request, tools, plan.tools.format, thought)):
             return mask
         wanted = request.response_format
@@ -32,9 +32,13 @@ class Constraints:
             return self._compiler.thought_mask(thought)
         return None
 
-    def _limits(self, thought: ThoughtPlan | None, budget_tokens: int | None) -> ThoughtLimits | None:
+    def _limits(self, request: ChatRequest, thought: ThoughtPlan | None) -> ThoughtLimits | None:
+        """The thought before a constrained answer. One that nobody splits off or asked for is part of the answer."""
         if thought is None or thought.start is ThoughtStart.NONE:
             return None
+        if not thought.is_split and not request.enable_thinking:
+            return None
+        budget_tokens = request.thinking_budget
         return ThoughtLimits(plan=thought, budget_tokens=budget_tokens, early_stopping_text=self._early_stopping_text)
 
     def _calls(
@@ -54,6 +58,8 @@ class Constraints:
             CallableTool(name=tool.name, schema=closed(tool.parameters), is_strict=tool.strict) for tool in tools
         ]
         if not is_forced:
-            return self._compiler.strict_mask(format_, callable_tools, thought=thought)
+            # Calls count in a thought too, unless it is split off.
+            is_apart = thought is not None and (thought.plan.is_split or thought.budget_tokens is not None)
+            return self._compiler.strict_mask(format_, callable_tools, thought=thought if is_apart else None)
         is_single = mode is ToolChoiceMode.NAMED
         return self._compiler.calls_mask(format_, callable_tools, is_single=is_single, thought=thought)

@@ -206,11 +206,12 @@ class ThoughtMask:
         return answer | self._lexicon.bits((missing if self._head else self._rule.opening.token_ids)[:1])
 
     def _allowed_in_thought(self, after: Constraint) -> Bits | None:
-        """No end, and no token that would end the thought and begin the answer wrongly."""
+        """No token that would end the thought and begin the answer wrongly, and no end where an answer must come."""
         seen = self._closing.seen
         if seen not in self._free.bits:
             refused = refused_completions(self._closing, after, self._lexicon)
-            self._free.bits[seen] = self._lexicon.bits_without({*refused, *self._lexicon.end_token_ids})
+            ends = [token_id for token_id in self._lexicon.end_token_ids if not after.accepts([token_id])]
+            self._free.bits[seen] = self._lexicon.bits_without([*refused, *ends])
         return self._free.bits[seen]
 
 
