@@ -174,14 +174,15 @@ class Scheduler:
                 plan.entries.append(Scheduled(sequence, 1))
 
     def _plan_drafts(self, plan: Plan) -> int:
-        """Add drafts to the decodes, where they need no block that is not free. Returns the tokens planned so far."""
+        """Add drafts to the decodes, where they need no block that is not free and leave half of the budget to prompts.
+        Returns the tokens planned so far."""
         planned = len(plan.entries)
         if self._settings.max_ngram_draft == 0:
             return planned
-        chance = least_chance(len(plan.entries))
+        chance = least_chance(planned)
+        most = min(MAX_ROWS, self._settings.step_token_budget // 2)
         for i, entry in enumerate(plan.entries):
-            limit = min(MAX_ROWS, self._settings.step_token_budget) - planned
-            draft = entry.sequence.propose(limit, chance=chance)
+            draft = entry.sequence.propose(most - planned, chance=chance)
             while draft and self._blocks_missing(entry.sequence, 1 + len(draft)) > self.pool.available:
                 draft = draft[:-1]
             if draft:
