@@ -1,84 +1,24 @@
-"""The contract's own examples: its requests are answered in the shape of its answers.
+"""The contract's own requests are answered in the shape of its own answers."""
 
-The examples come from several releases of the reference. Where they differ the newest shape counts, as decided:
-`tool_calls` is a list in full answers and absent from deltas without calls, `logprobs` and `prompt_tokens_details` are
-always there.
-"""
-
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mindserve.engine.scripted import Answer
-from tests.api.running import MODEL, Running, events, running, settings_for, with_server
+from tests.api.examples import EXAMPLES, asked, newest_answer, newest_chunk, shape
+from tests.api.running import Running, events, running, settings_for, with_server
 
-EXAMPLES: dict[str, dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "data" / "contract" / "examples.json").read_text(encoding="utf-8")
-)
-TWO_SEQUENCES, TURNS = "You are a helpful assistant.", "What is the best thing in this city?"
+TURNS = "What is the best thing in this city?"
 ENDS = Answer(match=TURNS, text="Shanghai: 12")
 """Twelve tokens and an end token, as in the example of a stream without `n`."""
-STARTS = {"id": str, "object": str, "created": int, "model": str}
-FULL_KEYS = [*STARTS, "choices", "usage", "prefill_time", "decode_time_arr"]
+FULL_KEYS = ["id", "object", "created", "model", "choices", "usage", "prefill_time", "decode_time_arr"]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     with running(answers=(ENDS, Answer())) as started:
         yield started
-
-
-def asked(name: str, **fields: Any) -> dict[str, Any]:
-    """An example request, with the served model's name."""
-    return EXAMPLES["requests"][name] | {"model": MODEL} | fields
-
-
-def shape(value: Any) -> Any:
-    """Keys in their order, and types; of a list the shapes of its elements, equal ones once."""
-    if isinstance(value, dict):
-        return [(key, shape(item)) for key, item in value.items()]
-    if isinstance(value, list):
-        shapes: list[Any] = []
-        for item in value:
-            if shape(item) not in shapes:
-                shapes.append(shape(item))
-        return ("list", shapes)
-    return "null" if value is None else type(value).__name__
-
-
-def newest_answer(example: dict[str, Any]) -> dict[str, Any]:
-    """The example as the newest release writes it."""
-    choices = [
-        {
-            "index": choice["index"],
-            "message": choice["message"] | {"tool_calls": choice["message"].get("tool_calls") or []},
-            "logprobs": choice.get("logprobs"),
-            "finish_reason": choice["finish_reason"],
-        }
-        for choice in example["choices"]
-    ]
-    return example | {"choices": choices}
-
-
-def newest_chunk(example: dict[str, Any]) -> dict[str, Any]:
-    choices = [
-        {
-            "index": choice["index"],
-            "delta": choice["delta"],
-            "logprobs": choice.get("logprobs"),
-            "finish_reason": choice["finish_reason"],
-        }
-        for choice in example["choices"]
-    ]
-    chunk = example | {"choices": choices}
-    if usage := example.get("usage"):
-        details = {"prompt_tokens_details": {"cached_tokens": 0}}
-        first = {"prompt_tokens": usage["prompt_tokens"]} | details
-        chunk["usage"] = first | {key: value for key, value in usage.items() if key not in first}
-    return chunk
 
 
 @pytest.mark.parametrize(

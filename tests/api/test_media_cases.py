@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mindserve.settings.values import CachePrecision, EngineSettings, Precision
+from tests.api.examples import EXAMPLES, asked, newest_answer, shape
 from tests.api.test_cases import MEDIA, MODEL, check_answer
-from tests.api.test_examples import EXAMPLES, asked, newest_answer, shape
 from tests.contract.cases import Case, load_cases
 from tests.e2e.servers import Server, running, settings
 from tests.media.samples import audio_bytes, base64_of, image_bytes, picture, tone, wav_bytes
