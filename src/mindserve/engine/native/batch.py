@@ -32,6 +32,7 @@ def build_batch(plan: Plan) -> StepBatch:
             [e.sequence.sampler.inverse_temperature for e in entries if e.is_sampled for _ in range(1 + len(e.draft))],
             np.float32,
         ),
+        is_reproducible=any(e.sequence.active.request.sampling.seed is not None for e in entries),
         adapters=_adapters(entries),
         embeddings=embeddings,
         is_embedded=is_embedded,

@@ -8,6 +8,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from mindserve.engine.native.adapters.loaded import BaseModel, NativeAdapters
+from mindserve.engine.native.companion import with_companion
 from mindserve.engine.native.compiled import CompiledModel
 from mindserve.engine.native.head import Head
 from mindserve.engine.native.kernels import Kernels
@@ -77,7 +78,8 @@ class NativeRunner:
         self._model = CompiledModel(core, graph, kernels, threads=threads)
         self._head = Head(core, self._model.vocab_size, threads)
         self._block_count = count_blocks(self._model.block_bytes)
-        self._cache = self._model.allocate_cache(self._block_count)
+        self._cache = self._model.allocate_cache(self._block_count + 1)
+        """One block more than anybody knows of, for the companion."""
 
         def compile_beside(other: ov.Model) -> CompiledModel:
             compiled = CompiledModel(core, other, kernels, threads=threads)
@@ -99,6 +101,8 @@ class NativeRunner:
 
     def step(self, batch: StepBatch) -> LazyOutput:
         """Run the model once. Raises EngineFailure."""
+        if batch.is_reproducible and len(batch.token_ids) == 1:
+            batch = with_companion(batch, self._block_count)
         try:
             logits = self._adapters.infer(batch) if batch.adapters else self._model.infer(batch)
         except RuntimeError as error:

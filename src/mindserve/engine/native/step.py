@@ -40,6 +40,8 @@ class StepBatch:
     """[R] indices into token_ids whose logits are wanted."""
     inverse_temperature: NDArray[np.float32]
     """[R] scales the logits before the log-sum-exp that the graph computes (1 for greedy rows)."""
+    is_reproducible: bool = False
+    """Whether some sequence must get the same numbers here as in any other step (its request has a seed)."""
     adapters: tuple[str | None, ...] = ()
     """[S] key of each sequence's adapter; (): none of them has one."""
     embeddings: NDArray[np.float32] | None = None
