@@ -18,10 +18,10 @@ from .servers import Server, scripted
 
 CASES = load_cases()
 END = "<|im_end|>"
-THINKING_TEMPLATE = (
-    CHATML_TEMPLATE
-    + "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"
+NO_THOUGHT = (
+    "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}"
 )
+THINKING_TEMPLATE = CHATML_TEMPLATE + NO_THOUGHT
 
 Key = tuple[str, bool]
 """A family, and whether the server splits thoughts off."""
