@@ -1,5 +1,6 @@
 """Pictures, videos and sounds over HTTP: a model that names colours and pitches, in every form that a part may have."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mindserve.cli.compose import compose
+from mindserve.errors import ModelLoadError
+from mindserve.settings.values import EngineSettings, Precision
 from tests.media.samples import audio_bytes, base64_of, image_bytes, picture, tone, video_bytes
 
 from .colour_models import NOTHING, write_colour_model
 from .conftest import GOLDENS, native
 from .fold import Json, assert_same
-from .servers import Server, eventually
+from .servers import Server, eventually, settings
 
 RGB = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255), "black": (0, 0, 0)}
 HERTZ = {"low": 440, "high": 2000}
@@ -225,3 +229,11 @@ def test_models_take_what_they_were_made_for(family: str, taken: str, tmp_path: 
                 response = up.post(body)
                 assert response.status_code == 422
                 assert kind in response.json()["error"]
+
+
+async def test_a_model_without_its_preprocessor_does_not_start(tmp_path: Path) -> None:
+    shutil.copytree(GOLDENS / "qwen2-vl" / "model", tmp_path / "model")
+    (tmp_path / "model" / "preprocessor_config.json").unlink()
+    config = settings(EngineSettings(precision=Precision.F32, prepared_dir=tmp_path), path=tmp_path / "model")
+    with pytest.raises(ModelLoadError, match=r"preprocessor_config\.json is missing"):
+        await compose(config, report=lambda what, share: None)
