@@ -4,7 +4,7 @@ import datetime
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
 from mindserve.errors import ConfigError
+from mindserve.server.app import PlaneKind
 from mindserve.server.lifecycle import bind
 from mindserve.settings.values import Plane, Settings, TlsFiles
 from tests.api.running import PATH, Running, chat, on_planes, running, settings_for
@@ -35,8 +36,9 @@ class Pki:
         plane = Plane(host="127.0.0.1", port=0, tls=self.files)
         return on_planes(settings_for(), plane, plane, plane)
 
-    def client(self, identity: trustme.LeafCert | None) -> ssl.SSLContext:
+    def client(self, identity: trustme.LeafCert | None, *, checks_name: bool = True) -> ssl.SSLContext:
         context = ssl.create_default_context()
+        context.check_hostname = checks_name
         self.authority.configure_trust(context)
         if identity is not None:
             identity.configure_cert(context)
@@ -121,10 +123,41 @@ def test_others_do_not(pki: Pki, secure: Running, who: str) -> None:
         client.get(secure.url + "/health")
 
 
-def test_plain_http_and_old_tls_do_not(pki: Pki, secure: Running) -> None:
+def test_each_plane_has_clients_of_its_own(pki: Pki, tmp_path: Path) -> None:
+    """A client of the service plane is a stranger to the management plane, whose authority is another."""
+    operators = trustme.CA()
+    operators.cert_pem.write_to_path(tmp_path / "operators.pem")
+    operator = operators.issue_cert("operator@test")
+    service = Plane(host="127.0.0.1", port=0, tls=pki.files)
+    files = replace(pki.files, ca=(tmp_path / "operators.pem",), revocation_lists=())
+    management, metrics = (Plane(host=host, port=0, tls=files) for host in ("127.0.0.2", "127.0.0.3"))
+    own = on_planes(settings_for(), service, management, metrics)
+    with running(own) as server:
+        for plane, path, insider, outsider in (
+            (PlaneKind.SERVICE, "/v1/models", pki.good, operator),
+            (PlaneKind.MANAGEMENT, "/health", operator, pki.good),
+            (PlaneKind.METRICS, "/metrics", operator, pki.good),
+        ):
+            with httpx.Client(verify=pki.client(insider, checks_name=False), trust_env=False) as client:
+                assert client.get(server.urls[plane] + path).status_code == 200
+            with (
+                httpx.Client(verify=pki.client(outsider, checks_name=False), trust_env=False) as client,
+                pytest.raises(httpx.TransportError),
+            ):
+                client.get(server.urls[plane] + path)
+
+
+def test_plain_http_does_not(secure: Running) -> None:
     with secure.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert not connection.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_old_tls_does_not(pki: Pki, secure: Running) -> None:
+    greeting = "0100002b" + "0302" + "00" * 32 + "00" + "0004002fc013" + "0100"  # TLS 1.1 and nothing newer
+    with secure.connect() as connection:
+        connection.sendall(bytes.fromhex("160301002f" + greeting))
+        assert connection.recv(1) in (b"", b"\x15")  # the end or an alert, but no greeting
     context = pki.client(pki.good)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with socket.create_connection(secure.address) as plain:
