@@ -11,11 +11,11 @@ is unknown or old, a step without prompts refreshes it.
 
 GRAIN = 8
 """Prompt tokens come in multiples of it, and at least so many, whatever they cost: prompts always move."""
-RATE = 0.4
+RATE = 0.5
 """How much of a new time is believed."""
 LARGEST_SURPRISE = 2.0
 """A time counts as at most so many times the expected one, and at least as that part of it."""
-MIXED_STEPS_IN_A_ROW = 32
+MIXED_STEPS_IN_A_ROW = 16
 """After these a step decodes alone, if nobody has made one meanwhile."""
 
 

@@ -174,13 +174,14 @@ class Scheduler:
                 plan.entries.append(Scheduled(sequence, 1))
 
     def _plan_drafts(self, plan: Plan) -> int:
-        """Add drafts to the decodes, where they need no block that is not free and leave half of the budget to prompts.
-        Returns the tokens planned so far."""
+        """Add drafts to the decodes, where they need no block that is not free. Half of the budget is left to prompts, if
+        there are any. Returns the tokens planned so far."""
         planned = len(plan.entries)
         if self._settings.max_ngram_draft == 0:
             return planned
         chance = least_chance(planned)
-        most = min(MAX_ROWS, self._settings.step_token_budget // 2)
+        has_prompts = bool(self.waiting) or len(self.running) > planned
+        most = min(MAX_ROWS, self._settings.step_token_budget // (2 if has_prompts else 1))
         for i, entry in enumerate(plan.entries):
             draft = entry.sequence.propose(most - planned, chance=chance)
             while draft and self._blocks_missing(entry.sequence, 1 + len(draft)) > self.pool.available:
