@@ -101,8 +101,7 @@ class ActiveRequest:
         self.hasher = PrefixHasher(adapter=request.adapter, media=request.media)
         self.media: RequestMedia | None = None
         """What the towers made of the request's media, once they have."""
-        self.request = replace(request, media=tuple(replace(item, features={}) for item in request.media))
-        """Without the features, which only the towers need."""
+        self.request = _without_features(request) if request.media else request
         self.number = number
         """Counts requests in the order of their arrival."""
         self.max_new_tokens = max_new_tokens
@@ -133,3 +132,8 @@ class ActiveRequest:
     def unfinished(self) -> list[Sequence]:
         """Sequences without a terminal event so far."""
         return [sequence for sequence in self.sequences if sequence.status is not Status.FINISHED]
+
+
+def _without_features(request: GenerateRequest) -> GenerateRequest:
+    """Only the towers need them, and they are large."""
+    return replace(request, media=tuple(replace(item, features={}) for item in request.media))
