@@ -9,7 +9,7 @@ from mindserve.engine.scripted import Answer
 from tests.api.examples import EXAMPLES, asked, newest_answer, newest_chunk, shape
 from tests.api.running import Running, events, running, settings_for, with_server
 
-TURNS = "What is the best thing in this city?"
+TURNS = "What is worth seeing there?"
 ENDS = Answer(match=TURNS, text="Shanghai: 12")
 """Twelve tokens and an end token, as in the example of a stream without `n`."""
 FULL_KEYS = ["id", "object", "created", "model", "choices", "usage", "prefill_time", "decode_time_arr"]
