@@ -1,5 +1,6 @@
 """Adapters beside a model: which modules they may change, what that changes, and when a graph is compiled."""
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from mindserve.engine.native.adapters.loaded import MAX_TOTAL_RANK, BaseModel, NativeAdapters
 from mindserve.engine.native.adapters.peft import LowRank, PeftAdapter
 from mindserve.engine.native.adapters.places import Place, fit
+from mindserve.engine.native.blocks import blocks_for
 from mindserve.engine.native.compiled import CompiledModel
 from mindserve.engine.native.kernels import EXACT
 from mindserve.engine.native.models.families.registry import FAMILIES
@@ -44,29 +46,30 @@ class Beside:
 
     def _compile(self, graph: ov.Model) -> CompiledModel:
         model = CompiledModel(self._core, graph, EXACT, threads=1)
-        model.allocate_cache(4)
+        model.allocate_cache(16)
         self.compiled.append(model)
         return model
 
     def add(self, key: str, path: Path) -> None:
         self.adapters.add(key, path)()
 
-    def logits(self, *keys: str | None) -> NDArray[np.float32]:
-        """Of the last token of IDS, once per key, in one batch."""
-        batch = batch_of(keys)
+    def logits(self, *keys: str | None, ids: list[int] = IDS) -> NDArray[np.float32]:
+        """Of the last of the tokens, once per key, in one batch."""
+        batch = batch_of(keys, ids)
         tensor = self.adapters.infer(batch) if batch.adapters else self.base.infer(batch)
         return tensor.data.copy()
 
 
-def batch_of(keys: tuple[str | None, ...]) -> StepBatch:
-    count, each = len(keys), len(IDS)
+def batch_of(keys: tuple[str | None, ...], ids: list[int]) -> StepBatch:
+    count, each = len(keys), len(ids)
+    blocks = blocks_for(each)
     return StepBatch(
-        token_ids=np.array(IDS * count, np.int64),
+        token_ids=np.array(ids * count, np.int64),
         positions=np.array([*range(each)] * count, np.int64),
         past_lens=np.zeros(count, np.int32),
         subsequence_begins=np.arange(count + 1, dtype=np.int32) * each,
-        block_indices=np.arange(count, dtype=np.int32),
-        block_indices_begins=np.arange(count + 1, dtype=np.int32),
+        block_indices=np.arange(count * blocks, dtype=np.int32),
+        block_indices_begins=np.arange(count + 1, dtype=np.int32) * blocks,
         max_context_len=each,
         sample_rows=np.arange(1, count + 1, dtype=np.int64) * each - 1,
         inverse_temperature=np.ones(count, np.float32),
@@ -134,6 +137,26 @@ def test_one_module_changes_as_its_weight_would(family: str, role: str, tmp_path
     assert np.abs(found[0] - expected[0]).max() < 2e-3
     assert np.abs(found[1] - model.logits(None)[0]).max() < 1e-4
     assert np.abs(found[0] - found[1]).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("family", "file", "tolerance"),
+    [("llama", "model", 2e-3), ("qwen2", "model", 2e-3), ("llama", "llama.f16.gguf", 0.05)],
+)
+def test_logits_meet_the_reference(family: str, file: str, tolerance: float) -> None:
+    """GGUF files have the rows of q and k in another order than the files that adapters are made for."""
+    folder = GOLDENS / family
+    facts = json.loads((folder / "golden.json").read_text())
+    prompts = {prompt["name"]: prompt["ids"] for prompt in facts["prompts"]}
+    model = Beside(folder / file)
+    for name in ("lora-r4", "lora-r8"):
+        model.add(name, folder / name)
+    for name, lora in facts["lora"].items():
+        expected = np.load(folder / lora["last_logits"])
+        for prompt, row in zip(lora["prompts"], expected, strict=True):
+            found = model.logits(None, name, ids=prompts[prompt])
+            assert np.abs(found[1] - row).max() < tolerance
+            assert np.abs(found[0] - row).max() > 1
 
 
 def test_ranks_and_targets_may_differ_in_one_batch(beside: Beside, tmp_path: Path) -> None:
