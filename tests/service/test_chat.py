@@ -149,9 +149,10 @@ async def test_stop_reaches_a_request_that_still_waits() -> None:
         waiting = asyncio.create_task(at.open(request_id="1"))
         await _settle()
         assert at.service.stop("1") is True
-        running.close()
         events = [event async for step in await waiting for event in step]
         assert (said(events), ends(events)) == ("", [(0, "stop")])
+        assert at.service.admission.running == 1  # it did not have to wait for the other's end
+        running.close()
         _assert_nothing_left(at)
 
 

@@ -1,7 +1,6 @@
 """Who may run: at most `maxLinkNum` requests, twice as many wait in line, more are turned away."""
 
 import asyncio
-from collections import deque
 
 from mindserve.errors import NotReady, Overloaded
 
@@ -16,7 +15,8 @@ class Admission:
         self._max_running = max_running
         self._max_waiting = WAITING_PER_RUNNING * max_running
         self._running = 0
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._line: dict[str, asyncio.Future[None]] = {}
+        """By request id, first come first."""
         self._is_closed = False
 
     @property
@@ -29,7 +29,7 @@ class Admission:
         """Requests in line."""
         return len(self._line)
 
-    async def enter(self) -> None:
+    async def enter(self, request_id: str) -> None:
         """Wait for a place. Raises Overloaded when the line is full, NotReady after `close`."""
         if self._is_closed:
             raise NotReady("The service has been stopped")
@@ -38,24 +38,30 @@ class Admission:
             return
         if len(self._line) >= self._max_waiting:
             raise Overloaded("Model is overloaded")
-        await self._wait_in_line()
+        await self._wait_in_line(request_id)
 
-    async def _wait_in_line(self) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._line.append(turn)
+    async def _wait_in_line(self, request_id: str) -> None:
+        turn = self._line[request_id] = asyncio.get_running_loop().create_future()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.leave()  # the place was handed over in the very moment of the cancellation
             else:
-                self._line = deque(other for other in self._line if other is not turn)
+                self._line.pop(request_id, None)
             raise
 
+    def let_in(self, request_id: str) -> None:
+        """Give a request in line a place beyond the limit: it only wants to end."""
+        turn = self._line.pop(request_id, None)
+        if turn is not None and not turn.done():
+            self._running += 1
+            turn.set_result(None)
+
     def leave(self) -> None:
-        """Give the place back; the first in line takes it over."""
-        while self._line:
-            turn = self._line.popleft()
+        """Give the place back; the first in line takes it over, unless there were more places than the limit allows."""
+        while self._line and self._running <= self._max_running:
+            turn = self._line.pop(next(iter(self._line)))
             if not turn.done():
                 turn.set_result(None)
                 return
@@ -64,7 +70,7 @@ class Admission:
     def close(self) -> None:
         """Turn away everyone in line and everyone to come."""
         self._is_closed = True
-        line, self._line = self._line, deque()
-        for turn in line:
+        line, self._line = self._line, {}
+        for turn in line.values():
             if not turn.done():
                 turn.set_exception(NotReady("The service has been stopped"))

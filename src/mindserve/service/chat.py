@@ -93,6 +93,7 @@ class ChatService:
         stream = self._requests[request_id]
         if stream is None:
             self._stopped_early.add(request_id)
+            self._admission.let_in(request_id)
         else:
             stream.stop()
         return True
@@ -138,7 +139,7 @@ class ChatService:
         scope = asyncio.timeout_at(deadline)
         try:
             async with scope:
-                await self._admission.enter()
+                await self._admission.enter(timeline.request_id)
                 try:
                     timeline.admitted_s = time.perf_counter()
                     prompt = await self._build(request)
