@@ -66,6 +66,11 @@ class Server:
         assert response.headers["content-type"].startswith("text/event-stream")
         return parse_sse(response.content)
 
+    def metric(self, name: str) -> float:
+        """A metric of the model, by its name on the metrics page."""
+        lines = self.client.get("/metrics").text.splitlines()
+        return float(next(line for line in lines if line.startswith(name + "{")).split()[-1])
+
 
 def settings(
     engine: EngineSettings,
