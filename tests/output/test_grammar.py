@@ -100,6 +100,13 @@ def test_required_calls_are_what_the_parser_reads(compiler, name):
     assert counts == {1} if format_.further_start is None else len(counts) > 1
 
 
+def test_forced_calls_come_to_an_end(compiler):
+    ping = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>'
+    walk = Walk(compiler.calls_mask(find_format("hermes"), TOOLS), TOKENIZER, 0)
+    walk.say("\n".join([ping] * 8))
+    assert ids_of(walk.mask, TOKENIZER.vocab_size) == {END_ID}
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_named_choice_gives_one_call_of_that_function(compiler, name):
     format_ = find_format(name)

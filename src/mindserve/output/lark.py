@@ -33,6 +33,9 @@ _WHITESPACE = r" |\n[ \t]{0,16}"
 """Between the tokens of JSON: a space, or a new line with its indentation. Small models that may write more of it do,
 until their tokens are spent."""
 
+_MAX_FURTHER_CALLS = 7
+"""Besides the first, where calls are forced. A model that knows no end would go on as long as it has tokens."""
+
 
 def json_grammar(schema: Schema | bool, *, is_strict: bool, follows_thought: bool) -> str:
     """One JSON value."""
@@ -56,7 +59,7 @@ def calls_grammar(
     further = None if is_single or format_.max_calls == 1 else format_.further_start
     again = ""
     if further is not None:
-        again = f"({_text(format_.separator)} {rules.call(format_.starts[further], tools)})*"
+        again = f"({_text(format_.separator)} {rules.call(format_.starts[further], tools)}){{0,{_MAX_FURTHER_CALLS}}}"
     return rules.with_start(f"{_leading(follows_thought)} {first} {again} {rules.fixed(format_.closing)}")
 
 
