@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import statistics
 from collections.abc import Sequence
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,13 @@ from mindserve.text.load import load_tokenizer
 
 CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 EDITS = (
-    "Repeat the following text exactly, but write {b} wherever it says {a}:\n\n{text}",
-    "Correct the mistakes in this text and give it back as a whole:\n\n{text}",
-    "Quote the most important sentences of this text, word by word:\n\n{text}",
+    ("Repeat the following text exactly, but write SHE wherever it says she:\n\n{}", "Here is the text:\n\n{}"),
+    ("Correct the mistakes in this text and give it back as a whole:\n\n{}", "Here is the corrected text:\n\n{}"),
+    ("Quote the most important sentences of this text, word by word:\n\n{}", 'The text says, word by word:\n\n"{}'),
 )
+"""Questions, and how their answers begin: a small model left alone talks about the text instead of copying it."""
+BEGUN_CHARACTERS = 50
+"""What the answer's beginning already has of the text."""
 SUBJECTS = ("a lighthouse", "winter bread", "two brothers", "a lost map", "the first train", "bees", "a long journey")
 PROSE = ("Write a short story about {}.", "Explain to a child what is special about {}.", "Describe {} in detail.")
 LEAST_TOKENS = 16
@@ -40,7 +43,7 @@ CONCURRENCY = 3
 
 
 def paragraphs(characters: int) -> list[str]:
-    """The text's own, joined to pieces of about a length."""
+    """Of data/text.txt, joined to pieces of about a length."""
     pieces = [""]
     for paragraph in TEXT.read_text().split("\n\n"):
         if len(pieces[-1]) > characters:
@@ -50,18 +53,16 @@ def paragraphs(characters: int) -> list[str]:
 
 
 def copying(characters: int = 500) -> list[str]:
-    """Questions whose answers repeat much of their text."""
-    return [form.format(a="the", b="a", text=text) for text, form in product(paragraphs(characters), EDITS)]
+    """Prompts whose answers repeat much of their text."""
+    return [
+        CHAT.format(question.format(text)) + answer.format(text[:BEGUN_CHARACTERS].rpartition(" ")[0])
+        for text, (question, answer) in product(paragraphs(characters), EDITS)
+    ]
 
 
 def prose() -> list[str]:
-    """Questions whose answers are new."""
-    return [form.format(subject) for subject, form in product(SUBJECTS, PROSE)]
-
-
-def prompts(questions: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """As the model's chat template would write them."""
-    return [tokenizer.encode(CHAT.format(question)) for question in questions]
+    """Prompts whose answers are new."""
+    return [CHAT.format(form.format(subject)) for subject, form in product(SUBJECTS, PROSE)]
 
 
 async def seconds_per_token(engine: NativeEngine, prompt: list[int], max_tokens: int) -> float | None:
@@ -124,8 +125,8 @@ async def both(arguments: argparse.Namespace, precision: Precision) -> list[Nati
 async def measure_speed(tokenizer: Tokenizer, arguments: argparse.Namespace) -> dict[str, Any]:
     engines = await both(arguments, Precision.AUTO)
     found: dict[str, Any] = {}
-    for name, questions in (("copying", copying()), ("prose", prose())):
-        asked = prompts(questions[: arguments.speed_prompts], tokenizer)
+    for name, texts in (("copying", copying()), ("prose", prose())):
+        asked = [tokenizer.encode(text) for text in texts[: arguments.speed_prompts]]
         before = engines[1].stats()
         ratios = await speed(engines, asked, arguments)
         after = engines[1].stats()
@@ -143,8 +144,8 @@ async def measure_speed(tokenizer: Tokenizer, arguments: argparse.Namespace) -> 
 
 
 async def measure_exactness(tokenizer: Tokenizer, arguments: argparse.Namespace) -> dict[str, Any]:
-    asked = prompts([*copying(150), *prose(), *copying(300), *copying(700)], tokenizer)
-    asked = list(islice(asked, arguments.exact_prompts))
+    texts = [*copying(150), *prose(), *copying(300), *copying(700)]
+    asked = [tokenizer.encode(text) for text in texts[: arguments.exact_prompts]]
     found: dict[str, Any] = {}
     for precision in (Precision.F32, Precision.AUTO):
         engines = await both(arguments, precision)
