@@ -28,6 +28,7 @@ WEATHER: Json = {
     },
 }
 QUESTION: Json = {"role": "user", "content": "What is the weather in Paris, in celsius?"}
+FOLLOW_UP: Json = {"role": "user", "content": "So what is it like there? Say it in one plain English sentence."}
 RESULT = '{"city": "Paris", "sky": "heavy snow", "degrees": -11}'
 CHOICES: list[Any] = ["required", {"type": "function", "function": {"name": "get_weather"}}]
 
@@ -38,17 +39,19 @@ def check(server: Server, tool_choice: Any) -> str:
     full, streamed = (way({**body, "max_tokens": 400})["choices"][0] for way in (server.full, server.streamed))
     for choice in (full, streamed):
         assert choice["finish_reason"] == "tool_calls", choice
-        call = choice["message"]["tool_calls"][0]["function"]
-        arguments = json.loads(call["arguments"])
-        assert call["name"] == "get_weather", call
+        function = choice["message"]["tool_calls"][0]["function"]
+        arguments = json.loads(function["arguments"])
+        assert function["name"] == "get_weather", function
         assert (arguments["city"], arguments["unit"]) == ("Paris", "celsius"), arguments
-    history = [QUESTION, full["message"]]
-    for call in full["message"]["tool_calls"]:
-        history.append({"role": "tool", "tool_call_id": call["id"], "content": RESULT})
-    answer = server.full({**body, "messages": history, "tool_choice": "auto", "max_tokens": 100})["choices"][0]
+    call = full["message"]["tool_calls"][0]
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    history = [QUESTION, said, {"role": "tool", "tool_call_id": call["id"], "content": RESULT}, FOLLOW_UP]
+    body |= {"messages": history, "tool_choice": "none", "max_tokens": 100}
+    answer = server.full(body)["choices"][0]
     text: str = answer["message"]["content"]
     assert answer["finish_reason"] == "stop", answer
     assert "snow" in text.lower() or "-11" in text, text
+    assert "get_weather" not in text, text
     return text
 
 
