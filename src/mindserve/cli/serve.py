@@ -21,7 +21,7 @@ from mindserve.server.lifecycle import Lifecycle, bind
 from mindserve.server.protocol import ConnectionLimits
 from mindserve.settings.location import load_configuration, with_cache_home
 from mindserve.settings.overrides import Overrides, apply, for_model
-from mindserve.settings.values import CachePrecision, EngineKind, Precision, Settings
+from mindserve.settings.values import ApiMode, CachePrecision, EngineKind, Precision, Settings
 from mindserve.telemetry import configure_logging
 
 log = logging.getLogger("mindserve")
@@ -61,6 +61,9 @@ def serve(  # noqa: PLR0913, PLR0917 - the command's options
     ] = None,
     engine: Annotated[EngineKind | None, typer.Option(help="`scripted` plays a script without a model.")] = None,
     script: Annotated[Path | None, typer.Option(help="Script of the scripted engine.")] = None,
+    api: Annotated[
+        ApiMode | None, typer.Option(help="`vllm`: MindIE's vLLM-compatible form; `openai`: OpenAI's.")
+    ] = None,
     log_level: Annotated[LogLevel | None, typer.Option()] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="One JSON object per log line.")] = False,
 ) -> None:
@@ -77,6 +80,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the command's options
         max_seq_len=max_seq_len,
         max_draft_tokens=max_draft_tokens,
         api_key=os.environ.get("MINDSERVE_API_KEY"),
+        api_mode=api,
         engine=engine,
         script=script,
         log_level=log_level,

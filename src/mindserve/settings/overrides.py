@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mindserve.settings.values import (
+    ApiMode,
     CachePrecision,
     EngineKind,
     ModelSettings,
@@ -35,6 +36,7 @@ class Overrides:
     max_seq_len: int | None = None
     max_draft_tokens: int | None = None
     api_key: str | None = None
+    api_mode: ApiMode | None = None
     engine: EngineKind | None = None
     script: Path | None = None
     log_level: str | None = None
@@ -110,7 +112,7 @@ def _server(server: ServerSettings, overrides: Overrides) -> ServerSettings:
             ("metrics", server.metrics),
         )
     }
-    return replace(server, **planes, **_given(api_key=overrides.api_key))
+    return replace(server, **planes, **_given(api_key=overrides.api_key, api_mode=overrides.api_mode))
 
 
 def _given(**values: object) -> dict[str, object]:

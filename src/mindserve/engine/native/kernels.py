@@ -1,19 +1,23 @@
 """How the model is compiled: dynamic quantisation and the form of the KV cache.
 
-The right choice differs by processor (the same settings are the fastest on one and half as fast on another), so
-`tuning` measures it once, at the first load, and keeps it beside the prepared models. Arithmetic stays f32: with bf16
-prompts are faster where the processor has tiles for it, but decoding is slower and results depend on the batch.
+Fixed per precision and not measured at load: a choice that a busy machine can tip would give other numbers after the
+next start. Arithmetic is f32: with bf16 prompts are faster where the processor has tiles for it, but decoding is slower
+and results depend on what else is in the batch.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from mindserve.settings.values import CachePrecision
+from mindserve.settings.values import CachePrecision, Precision
+
+QUANTISED_GROUP = 32
+"""Activations quantised in groups of 32 cost half a percent of perplexity, per row five times that; without any
+quantisation integer weights are half as fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """What one model runs with on one machine."""
+    """Properties of a compilation."""
 
     quantised_group: int = 0
     """DYNAMIC_QUANTIZATION_GROUP_SIZE: activations that share a scale; 0: activations stay as they are."""
@@ -30,15 +34,14 @@ class Kernels:
             "KV_CACHE_PRECISION": self.cache.value,
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """For the stored choice."""
-        return {**asdict(self), "cache": self.cache.value}
-
-    @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> "Kernels":
-        """The inverse. Raises KeyError, TypeError or ValueError on anything else."""
-        return cls(quantised_group=int(stored["quantised_group"]), cache=CachePrecision(stored["cache"]))
-
 
 EXACT = Kernels()
-"""Nothing but float32: what the reference numbers are checked with."""
+"""Nothing but f32: what reference numbers are checked with."""
+
+
+def kernels_for(precision: Precision, cache: CachePrecision) -> Kernels:
+    """EXACT for f32 weights, unless the cache is to be something else."""
+    is_dense = precision in (Precision.F32, Precision.F16)
+    if cache is CachePrecision.AUTO:
+        cache = CachePrecision.F32 if precision is Precision.F32 else CachePrecision.F16
+    return Kernels(quantised_group=0 if is_dense else QUANTISED_GROUP, cache=cache)

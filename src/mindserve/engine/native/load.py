@@ -6,21 +6,17 @@ from pathlib import Path
 
 from mindserve.engine.base import ModelInfo
 from mindserve.engine.native.adapters.loaded import BaseModel
-from mindserve.engine.native.kernels import EXACT, Kernels
+from mindserve.engine.native.kernels import kernels_for
 from mindserve.engine.native.memory import default_cache_bytes, usable_cores
 from mindserve.engine.native.models.loader import LoadedModel, read_spec
 from mindserve.engine.native.models.prepared import prepare_model
 from mindserve.engine.native.runner import NativeRunner
 from mindserve.engine.native.step import BLOCK_SIZE
 from mindserve.engine.native.towers import NativeTowers
-from mindserve.engine.native.tuning import Workload, tuned
-from mindserve.settings.values import CachePrecision, EngineSettings, Precision, Settings
+from mindserve.settings.values import Settings
 
 Progress = Callable[[str, float], None]
 """Told what is being done, and the share of it that is done."""
-
-QUANTISED_GROUPS = (32, 0)
-"""Activations quantised in groups of 32 cost half a percent of perplexity, per row five times that."""
 
 
 def _silent(_what: str, _share: float) -> None:
@@ -37,7 +33,7 @@ def load_runner(settings: Settings, *, progress: Progress = _silent) -> tuple[Na
     )
     model = prepare()
     threads = engine.threads or usable_cores()
-    kernels = _kernels(engine, model, threads=threads, store=store, progress=progress)
+    kernels = kernels_for(engine.precision, engine.cache_precision)
     progress("compiling", 0.0)
     runner = NativeRunner(
         model.graph,
@@ -53,20 +49,6 @@ def load_runner(settings: Settings, *, progress: Progress = _silent) -> tuple[Na
 
 def _default_store() -> Path:
     return Path.home() / ".cache" / "mindserve"
-
-
-def _kernels(engine: EngineSettings, model: LoadedModel, *, threads: int, store: Path, progress: Progress) -> Kernels:
-    if engine.precision is Precision.F32 and engine.cache_precision in (CachePrecision.AUTO, CachePrecision.F32):
-        return EXACT
-    workload = Workload(
-        graph=model.graph,
-        groups=(0,) if engine.precision in (Precision.F32, Precision.F16) else QUANTISED_GROUPS,
-        caches=(CachePrecision.F16, CachePrecision.U8)
-        if engine.cache_precision is CachePrecision.AUTO
-        else (engine.cache_precision,),
-        threads=threads,
-    )
-    return tuned(workload, store / "kernels", lambda what: progress(what, 0.0))
 
 
 def _block_counter(settings: Settings, model: LoadedModel) -> Callable[[int], int]:

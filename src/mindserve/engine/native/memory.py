@@ -8,7 +8,7 @@ GIB = 1024**3
 
 CACHE_SHARE = 0.25
 """Of the available memory, what keys and values get when the configuration names no figure."""
-MAX_DEFAULT_CACHE_BYTES = 2 * GIB
+MAX_DEFAULT_CACHE_BYTES = GIB
 
 
 def available_bytes() -> int:

@@ -174,8 +174,8 @@ class Scheduler:
                 plan.entries.append(Scheduled(sequence, 1))
 
     def _plan_drafts(self, plan: Plan) -> int:
-        """Add drafts to the decodes, where they need no block that is not free. Half of the budget is left to prompts, if
-        there are any. Returns the tokens planned so far."""
+        """Add drafts to the decodes, where they need no block that is not free. Half of the budget is left to prompts,
+        if there are any. Returns the tokens planned so far."""
         planned = len(plan.entries)
         if self._settings.max_ngram_draft == 0:
             return planned

@@ -67,8 +67,7 @@ class Worker:
         try:
             runner, info, stepper = self._load()
         except Exception as error:
-            logger.exception("Loading failed")
-            failure = error if isinstance(error, MindserveError) else ModelLoadError(f"The model did not load: {error}")
+            failure = _load_failure(error)
             self._on_loop(lambda: self._tell(failure))
             return
         self._on_loop(lambda: self._tell(info))
@@ -129,3 +128,11 @@ class Worker:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
             logger.warning("The event loop was closed before the engine")
+
+
+def _load_failure(error: Exception) -> MindserveError:
+    """What is wrong with a model's files is told to the operator once; anything else may be a fault of ours."""
+    if isinstance(error, MindserveError):
+        return error
+    logger.error("Loading failed", exc_info=error)
+    return ModelLoadError(f"The model did not load: {error}")
