@@ -131,6 +131,11 @@ class Scheduler:
         """Running sequences that need one more token."""
         return sum(sequence.pending == 1 for sequence in self.running)
 
+    def has_long_prompt(self) -> bool:
+        """Whether a prompt that is being read, or is next in line, is longer than one step's budget."""
+        unread = (*(sequence for sequence in self.running if sequence.pending > 1), *self.waiting[:1])
+        return any(len(sequence.tokens) > self._settings.step_token_budget for sequence in unread)
+
     def schedule(self, *, now_s: float, prompt_tokens: int | None = None) -> Plan:
         """Choose the next step's tokens, at most `prompt_tokens` of prompts, and give them blocks. Empty when nothing
         waits or runs."""

@@ -164,8 +164,11 @@ class Stepper:
             self._fail(plan, error)
 
     def _prompt_tokens(self) -> int | None:
-        """How many the next step may have."""
+        """How many the next step may have. Only long prompts are paced: short ones cut into crumbs would cost more
+        throughput than the smoothness is worth."""
         scheduler = self._scheduler
+        if not scheduler.has_long_prompt():
+            return None
         decodes = scheduler.count_decodes()
         prompts = len(scheduler.waiting) + len(scheduler.running) - decodes
         return self._pace.prompt_tokens(decodes=decodes, prompts=prompts)
