@@ -43,7 +43,8 @@ class Penalties:
 
     def count(self, token_id: int) -> None:
         """Record a generated token."""
-        self._counts[self._slot(token_id)] += 1
+        slot = self._slot(token_id)  # may make room, in another array
+        self._counts[slot] += 1
 
     def apply(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] logits of `ids` -> what they are after the penalties."""
