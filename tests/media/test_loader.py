@@ -1,16 +1,15 @@
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mindserve.contract.request import MediaPart
 from mindserve.engine.base import MediaKind
-from mindserve.errors import InvalidRequest, MindserveError, PromptTooLong
+from mindserve.errors import PromptTooLong
 from mindserve.media import MediaLimits, MediaLoader, MediaProcessors
 from mindserve.media.qwen_vision import QwenVisionProcessor
 from mindserve.media.whisper_features import WhisperProcessor
+from tests.media.asking import data, refusal
 from tests.media.conftest import MakeLoader
 from tests.media.samples import (
     audio_bytes,
@@ -29,18 +28,6 @@ from tests.media.samples import (
 from tests.media.servers import MediaServer
 
 GOLDENS = Path(__file__).parents[1] / "data" / "goldens"
-
-
-def data(mime: str, content: bytes) -> str:
-    return f"data:{mime};base64,{base64_of(content)}"
-
-
-async def refusal(loader: MediaLoader, parts: Sequence[MediaPart], kind: type[MindserveError] = InvalidRequest) -> str:
-    with pytest.raises(kind) as caught:
-        await asyncio.wait_for(loader.load(parts), 60)
-    assert caught.value.param == "messages"
-    assert str(caught.value) == caught.value.message
-    return caught.value.message
 
 
 async def test_every_form_of_an_image(make_loader: MakeLoader, media_server: MediaServer, media_dir: Path) -> None:

@@ -3,21 +3,21 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mindserve.contract.request import MediaPart, PartKind
+from mindserve.contract.request import PartKind
 from mindserve.engine.base import MediaKind
-from mindserve.errors import InvalidRequest, MindserveError, ModelLoadError
-from mindserve.media import MediaLimits, MediaLoader, MediaProcessors, load_processors
+from mindserve.errors import ModelLoadError
+from mindserve.media import MediaLimits, MediaProcessors, load_processors
 from mindserve.media import loader as loader_module
 from mindserve.media.content import Content, SizeBudget
 from mindserve.media.prepared import MediaCache, PreparedMedia
 from mindserve.media.processors import media_digest
+from tests.media.asking import data, refusal
 from tests.media.conftest import MakeLoader
 from tests.media.descriptors import open_files
 from tests.media.samples import (
@@ -33,18 +33,6 @@ from tests.media.samples import (
 from tests.media.servers import MediaServer
 
 GOLDENS = Path(__file__).parents[1] / "data" / "goldens"
-
-
-def data(mime: str, content: bytes) -> str:
-    return f"data:{mime};base64,{base64_of(content)}"
-
-
-async def refusal(loader: MediaLoader, parts: Sequence[MediaPart], kind: type[MindserveError] = InvalidRequest) -> str:
-    with pytest.raises(kind) as caught:
-        await asyncio.wait_for(loader.load(parts), 60)
-    assert caught.value.param == "messages"
-    assert str(caught.value) == caught.value.message
-    return caught.value.message
 
 
 async def test_no_file_is_left_open(make_loader: MakeLoader, media_server: MediaServer, media_dir: Path) -> None:
