@@ -16,7 +16,8 @@ from tests.api.examples import EXAMPLES, asked, newest_answer, shape
 from tests.api.test_cases import MEDIA, MODEL, check_answer
 from tests.contract.cases import Case, load_cases
 from tests.e2e.servers import Server, running, settings
-from tests.media.samples import audio_bytes, base64_of, image_bytes, picture, tone, wav_bytes
+from tests.media.placeholders import media_placeholders
+from tests.media.samples import image_bytes, picture
 
 GOLDENS = Path(__file__).parents[1] / "data" / "goldens"
 NAMES = sorted({case.name for case in load_cases({}) if not case.needs.isdisjoint(MEDIA)})
@@ -59,18 +60,7 @@ def media_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 def placeholders(media_dir: Path, media_port: int) -> dict[str, str]:
     return {
         "MODEL": MODEL,
-        "MEDIA_DIR": str(media_dir),
-        "MEDIA_PORT": str(media_port),
-        "LOCAL_PNG": str(media_dir / "demo.png"),
-        "LOCAL_PNG_BASENAME": "demo.png",
-        "LOCAL_SYMLINK_PNG": str(media_dir / "out.png"),
-        "LOCAL_INNER_SYMLINK_PNG": str(media_dir / "in.png"),
-        "LOCAL_PNG_41MB": str(media_dir / "large.png"),
-        "JPG_B64": base64_of(image_bytes(picture(), "JPEG")),
-        "PNG_B64": base64_of(image_bytes(picture())),
-        "WAV_B64": base64_of(wav_bytes()),
-        "MP3_B64": base64_of(audio_bytes(tone(44100), 44100, "libmp3lame", "mp3")),
-        "FLAC_B64": base64_of(audio_bytes(tone(16000), 16000, "flac", "flac")),
+        **media_placeholders(media_dir, port=media_port),
     }
 
 

@@ -15,7 +15,8 @@ from mindserve.errors import InvalidRequest
 from mindserve.media import PreparedMedia
 from tests.contract.cases import Case, load_cases
 from tests.media.conftest import MakeLoader
-from tests.media.samples import audio_bytes, base64_of, image_bytes, picture, tone, wav_bytes
+from tests.media.placeholders import media_placeholders
+from tests.media.samples import image_bytes, picture
 from tests.media.servers import MediaServer
 
 NEEDS_MEDIA = frozenset({"vision", "video", "audio"})
@@ -32,18 +33,7 @@ def placeholders(media_dir: Path, media_server: MediaServer) -> dict[str, str]:
     os.truncate(media_dir / "large.png", 41 * 1024 * 1024)
     return {
         "MODEL": "some-model",
-        "MEDIA_DIR": str(media_dir),
-        "MEDIA_PORT": str(media_server.port),
-        "LOCAL_PNG": str(media_dir / "demo.png"),
-        "LOCAL_PNG_BASENAME": "demo.png",
-        "LOCAL_SYMLINK_PNG": str(media_dir / "out.png"),
-        "LOCAL_INNER_SYMLINK_PNG": str(media_dir / "in.png"),
-        "LOCAL_PNG_41MB": str(media_dir / "large.png"),
-        "JPG_B64": base64_of(image_bytes(picture(), "JPEG")),
-        "PNG_B64": base64_of(image_bytes(picture())),
-        "WAV_B64": base64_of(wav_bytes()),
-        "MP3_B64": base64_of(audio_bytes(tone(44100), 44100, "libmp3lame", "mp3")),
-        "FLAC_B64": base64_of(audio_bytes(tone(16000), 16000, "flac", "flac")),
+        **media_placeholders(media_dir, port=media_server.port),
     }
 
 
