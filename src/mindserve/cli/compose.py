@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from mindserve.chat.media import PlacedMedia
 from mindserve.chat.prompt import PromptBuilder
+from mindserve.cli.engines import make_engine
 from mindserve.cli.operator import Report
 from mindserve.contract.context import ValidationContext
 from mindserve.contract.request import PartKind
 from mindserve.engine.base import Engine, MediaKind, ModelInfo
-from mindserve.engine.scripted import Script, ScriptedEngine, load_script
 from mindserve.errors import ModelLoadError
 from mindserve.media import MediaLoader, load_processors
 from mindserve.server.observing import EngineCollector, RateCollector, RequestObserver
@@ -48,7 +48,7 @@ class Composition:
 async def compose(settings: Settings, *, report: Report) -> Composition:
     """Load the model and build the house on it. Raises ModelLoadError, ConfigError."""
     tokenizer = await _tokenizer(settings)
-    engine = _engine(settings, tokenizer, report)
+    engine = make_engine(settings, report)
     await engine.start()
     try:
         for adapter in settings.model.adapters:
@@ -92,20 +92,6 @@ async def _tokenizer(settings: Settings) -> Tokenizer:
     if settings.engine.kind is EngineKind.SCRIPTED:
         return ByteTokenizer()
     return await asyncio.to_thread(load_tokenizer, settings.model.path)
-
-
-def _engine(settings: Settings, tokenizer: Tokenizer, report: Report) -> Engine:
-    if settings.engine.kind is EngineKind.SCRIPTED:
-        script = load_script(settings.engine.script) if settings.engine.script else Script()
-        eos = tokenizer.token_id("<|im_end|>")
-        if eos is None:
-            raise ModelLoadError("The scripted engine needs a tokenizer with <|im_end|>.")
-        return ScriptedEngine(script, codec=tokenizer, eos_token_id=eos)
-    # OpenVINO takes seconds to import; commands that load no model do not pay for it.
-    from mindserve.engine.native.engine import NativeEngine  # noqa: PLC0415
-    from mindserve.engine.native.load import load_runner  # noqa: PLC0415
-
-    return NativeEngine(settings, load=lambda given: load_runner(given, progress=report))
 
 
 def _state(settings: Settings, engine: Engine, tokenizer: Tokenizer, prompts: PromptBuilder) -> ServerState:

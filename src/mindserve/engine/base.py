@@ -42,7 +42,8 @@ class MediaKind(StrEnum):
 class TokenMask(Protocol):
     """Constrains one sequence, token by token. The engine forks the request's mask once per sequence.
 
-    Called on the engine's thread only.
+    Called on the engine's thread only. It can be pickled in the state of its beginning, for engines that run in other
+    processes: the copy prepares its vocabulary from the model's files there.
     """
 
     def allowed(self) -> NDArray[np.uint32] | None:
@@ -87,6 +88,16 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedMedia:
+    """An image, video or sound as it was decoded, for engines that prepare media themselves."""
+
+    data: NDArray[np.generic]
+    """Image: uint8 `[height, width, 3]`; video: uint8 `[frames, height, width, 3]`; audio: float32 `[samples]`."""
+    rate: float = 0.0
+    """Video: frames per second of `data`; audio: samples per second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MediaInput:
     """One decoded image, video or sound at its place in the prompt."""
 
@@ -99,6 +110,8 @@ class MediaInput:
     """What the model's tower takes (`pixel_values`, `grid_thw`, `input_features`, ...)."""
     digest: bytes
     """Hash of the content, part of the prefix cache's key."""
+    decoded: DecodedMedia | None = None
+    """What the features were made from; kept only where the engine asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,8 @@ class EngineKind(StrEnum):
     NATIVE = "native"
     SCRIPTED = "scripted"
     """Plays a script without a model (`modelInstanceType: StandardMock`)."""
+    VLLM = "vllm"
+    """vLLM in this process (`backendName: vllm`)."""
 
 
 class Precision(StrEnum):
@@ -167,6 +169,20 @@ class SchedulerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelSettings:
+    """How one vLLM engine is spread over devices."""
+
+    tensor: int = 1
+    """`tp`; without it `worldSize` divided by the others."""
+    pipeline: int = 1
+    """`pp`."""
+    data: int = 1
+    """`dp`."""
+    spans_nodes: bool = False
+    """Whether Ray places its workers on several nodes (`multiNodesInferEnabled`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """The engine and its memory."""
 
@@ -181,6 +197,11 @@ class EngineSettings:
     """Where prepared models are cached; None: `~/.cache/mindserve`."""
     script: Path | None = None
     """JSON script of the scripted engine."""
+    instances: int = 1
+    """Engines behind the server; more than one are replicas on a Ray cluster (`modelInstanceNumber`)."""
+    parallel: ParallelSettings = ParallelSettings()
+    vllm: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Further engine arguments of vLLM, as it names them (`MindserveConfig.vllm`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
