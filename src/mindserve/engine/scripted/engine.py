@@ -74,13 +74,10 @@ class ScriptedEngine:
 
     def submit(self, request: GenerateRequest) -> ScriptedStream:
         """Queue a request. Raises what the script says, NotReady after `close`, InvalidRequest, PromptTooLong."""
+        self._refuse(request)
         answer = self._answer_to(request)
-        if self._is_closed or answer.refuse:
-            raise NotReady(answer.refuse or "The engine has been stopped")
-        if len(request.prompt_token_ids) > self.info.max_context_len:
-            raise PromptTooLong("The prompt is longer than the context.", param="messages")
-        if request.adapter is not None and request.adapter not in self._adapters:
-            raise InvalidRequest(f"There is no adapter {request.adapter}.", param="model")
+        if answer.refuse:
+            raise NotReady(answer.refuse)
         self.requests.append(request)
         stream = ScriptedStream(request, answer, sequences=self._sequences(request, answer))
         self._running.append(stream)
@@ -107,6 +104,19 @@ class ScriptedEngine:
         for stream in self._running:
             stream.cancel()
         self._running = []
+
+    def _refuse(self, request: GenerateRequest) -> None:
+        """What no engine answers."""
+        if self._driver is None or self._is_closed:
+            raise NotReady("The engine has been stopped" if self._is_closed else "The engine is not running.")
+        length = len(request.prompt_token_ids)
+        if length > self.info.max_context_len:
+            text = f"The prompt is longer than the context ({length} tokens, {self.info.max_context_len} at most)."
+            raise PromptTooLong(text, param="messages")
+        if not length or not all(0 <= token < self.info.vocab_size for token in request.prompt_token_ids):
+            raise InvalidRequest("The prompt holds no tokens, or unknown ones.", param="messages")
+        if request.adapter is not None and request.adapter not in self._adapters:
+            raise InvalidRequest(f"There is no adapter {request.adapter}.", param="model")
 
     def _answer_to(self, request: GenerateRequest) -> Answer:
         if len(self._turns) < len(self._script.answers):
