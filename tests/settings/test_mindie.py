@@ -10,7 +10,15 @@ import pytest
 
 from mindserve.errors import ConfigError
 from mindserve.settings.mindie import api_mode, from_json, load
-from mindserve.settings.values import ApiMode, CachePrecision, EngineKind, Precision, Settings, Truncation
+from mindserve.settings.values import (
+    ApiMode,
+    CachePrecision,
+    EngineKind,
+    ParallelSettings,
+    Precision,
+    Settings,
+    Truncation,
+)
 
 FILE = Path(__file__).parent / "data" / "config.json"
 DEPLOY = "BackendConfig.ModelDeployConfig"
@@ -142,6 +150,9 @@ REFUSED = [
     ("ServerConfig.HealthCheckConfig", 5),
     ("BackendConfig.backendName", "Bad Name"),
     ("BackendConfig.backendName", "x" * 51),
+    ("BackendConfig.modelInstanceNumber", 0),
+    ("BackendConfig.modelInstanceNumber", 11),
+    ("BackendConfig.multiNodesInferEnabled", 1),
     ("BackendConfig.kvPoolConfig", "mooncake"),
     ("BackendConfig.tokenizerProcessNumber", 33),
     (DEPLOY, ...),
@@ -177,6 +188,7 @@ REFUSED = [
     ("MindserveConfig.precision", "int2"),
     ("MindserveConfig.threads", -1),
     ("MindserveConfig.cacheSizeGb", "1"),
+    ("MindserveConfig.vllm", []),
     ("LogConfig.dynamicLogLevel", "loud"),
 ]
 
@@ -217,6 +229,14 @@ ACCEPTED: list[tuple[str, Any, Callable[[Settings], object], object]] = [
     (f"{DEPLOY}.maxInputTokenLen", 4096, lambda s: s.model.max_input_len, 2559),
     (f"{MODEL}.npuMemSize", 3, lambda s: s.engine.cache_bytes, 3 * 1024**3),
     (f"{MODEL}.modelInstanceType", "StandardMock", lambda s: s.engine.kind, EngineKind.SCRIPTED),
+    ("BackendConfig.backendName", "mindserve_native", lambda s: s.engine.kind, EngineKind.NATIVE),
+    ("BackendConfig.backendName", ..., lambda s: s.engine.kind, EngineKind.NATIVE),
+    ("BackendConfig.backendName", "vllm", lambda s: s.engine.kind, EngineKind.VLLM),
+    ("BackendConfig.modelInstanceNumber", 3, lambda s: s.engine.instances, 3),
+    (f"{DEPLOY}.maxLoras", 2, lambda s: s.model.max_loras, 2),
+    (f"{DEPLOY}.maxLoraRank", 64, lambda s: s.model.max_lora_rank, 64),
+    (f"{MODEL}.tp", 8, lambda s: s.engine.parallel, ParallelSettings()),
+    ("MindserveConfig.vllm", {"enforce_eager": True}, lambda s: s.engine.vllm, {"enforce_eager": True}),
     ("ServerConfig.openAiSupport", "openai", lambda s: s.server.api_mode, ApiMode.NATIVE),
     ("ServerConfig.openAiSupport", ..., lambda s: s.server.api_mode, ApiMode.VLLM),
     ("ServerConfig.maxRequestLength", 1, lambda s: s.server.limits.max_body_bytes, 1024 * 1024),

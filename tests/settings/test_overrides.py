@@ -46,6 +46,7 @@ def test_options_win_and_absent_ones_change_nothing() -> None:
         max_seq_len=100,
         max_draft_tokens=6,
         engine=EngineKind.SCRIPTED,
+        instances=3,
         log_level="debug",
         api_key="k",
     )
@@ -57,7 +58,7 @@ def test_options_win_and_absent_ones_change_nothing() -> None:
     assert (changed.scheduler.max_iter_times, changed.scheduler.max_ngram_draft) == (100, 6)
     assert (changed.engine.precision, changed.engine.threads) == (Precision.INT8, 3)
     assert changed.engine.cache_bytes == 1024**3 // 4
-    assert changed.engine.kind is EngineKind.SCRIPTED
+    assert (changed.engine.kind, changed.engine.instances) == (EngineKind.SCRIPTED, 3)
     assert (changed.log_level, changed.server.api_key) == ("debug", "k")
 
 

@@ -59,7 +59,13 @@ def serve(  # noqa: PLR0913, PLR0917 - the command's options
     max_draft_tokens: Annotated[
         int | None, typer.Option(min=0, max=15, help="Speculation by prompt lookup: longest draft; 0: none.")
     ] = None,
-    engine: Annotated[EngineKind | None, typer.Option(help="`scripted` plays a script without a model.")] = None,
+    engine: Annotated[
+        EngineKind | None,
+        typer.Option(help="`vllm`: vLLM, from mindserve[vllm]; `scripted` plays a script without a model."),
+    ] = None,
+    instances: Annotated[
+        int | None, typer.Option(min=1, max=10, help="Engines; more than one are replicas on a Ray cluster.")
+    ] = None,
     script: Annotated[Path | None, typer.Option(help="Script of the scripted engine.")] = None,
     api: Annotated[
         ApiMode | None, typer.Option(help="`vllm`: MindIE's vLLM-compatible form; `openai`: OpenAI's.")
@@ -82,6 +88,7 @@ def serve(  # noqa: PLR0913, PLR0917 - the command's options
         api_key=os.environ.get("MINDSERVE_API_KEY"),
         api_mode=api,
         engine=engine,
+        instances=instances,
         script=script,
         log_level=log_level,
     )
@@ -99,7 +106,7 @@ def _settings(config_file: Path | None, overrides: Overrides) -> Settings:
     if is_bare:
         base = for_model(overrides.model_path or Path("scripted"))
     else:
-        base = load_configuration(config_file, os.environ)
+        base = load_configuration(config_file, os.environ, kind=overrides.engine)
     return with_cache_home(apply(base, overrides), os.environ)
 
 

@@ -27,6 +27,15 @@ class Kind(StrEnum):
     ANY = "any value"
 
 
+class Effect(StrEnum):
+    """With which engine a key does something. Where it does nothing it is checked all the same."""
+
+    ALWAYS = "always"
+    NATIVE = "native"
+    VLLM = "vllm"
+    NEVER = "never"
+
+
 _TYPES: Mapping[Kind, tuple[type, ...]] = {
     Kind.INTEGER: (int,),
     Kind.NUMBER: (int, float),
@@ -51,8 +60,7 @@ class Key:
     """The whole string must match."""
     max_length: int | None = None
     is_required: bool = False
-    has_effect: bool = True
-    """False: accepted and checked like MindIE does, but nothing here depends on it."""
+    effect: Effect = Effect.ALWAYS
 
     def refusal(self, value: object) -> str | None:
         """What `value` must be instead, or None when it is fine."""
@@ -92,8 +100,13 @@ class Key:
 class Notes:
     """What the operator should hear about keys that do nothing."""
 
-    without_effect: list[str] = field(default_factory=list[str])
+    limited: list[tuple[str, Effect]] = field(default_factory=list[tuple[str, Effect]])
+    """The given keys that do not count always."""
     unknown: list[str] = field(default_factory=list[str])
+
+    def without_effect(self, engine: Effect) -> list[str]:
+        """The keys that do nothing with this engine."""
+        return [path for path, effect in self.limited if effect is not engine]
 
 
 class Section:
@@ -171,6 +184,10 @@ class Section:
             raise self.refuse(name, "must be an array of strings")
         return tuple(element for element in cast(list[str], elements) if element)
 
+    def ignore(self, name: str) -> None:
+        """The key's value turned out to do nothing."""
+        self._notes.limited.append((self.path_of(name), Effect.NEVER))
+
     def refuse(self, name: str, complaint: str) -> ConfigError:
         """The error for a key of this section, its value shown."""
         path = self.path_of(name)
@@ -185,8 +202,8 @@ class Section:
             return key.default
         if complaint := key.refusal(value):
             raise ConfigError(f"{path} {complaint}, got {shown(value)}.", param=path)
-        if not key.has_effect:
-            self._notes.without_effect.append(path)
+        if key.effect is not Effect.ALWAYS:
+            self._notes.limited.append((path, key.effect))
         return value
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mindserve.errors import ConfigError
 from mindserve.settings.mindie import home_of, load
-from mindserve.settings.values import Plane, Settings
+from mindserve.settings.values import EngineKind, Plane, Settings
 
 
 def find_config(option: Path | None, environment: Mapping[str, str]) -> Path:
@@ -30,10 +30,12 @@ def home_for(file: Path, environment: Mapping[str, str]) -> Path:
     return Path(home) if home else home_of(file)
 
 
-def load_configuration(option: Path | None, environment: Mapping[str, str]) -> Settings:
+def load_configuration(
+    option: Path | None, environment: Mapping[str, str], *, kind: EngineKind | None = None
+) -> Settings:
     """Settings of the file that `find_config` names, the container's addresses applied. Raises ConfigError."""
     file = find_config(option, environment)
-    return apply_environment(load(file, home=home_for(file, environment)), environment)
+    return apply_environment(load(file, home=home_for(file, environment), kind=kind), environment)
 
 
 def apply_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:

@@ -12,18 +12,16 @@ from typing import cast
 from mindserve.errors import ConfigError
 from mindserve.settings import table
 from mindserve.settings.adapters import LEGACY_FILE, legacy_adapters, listed_adapters
-from mindserve.settings.keys import Notes, Section, shown
+from mindserve.settings.engines import engine_kind, read_engine
+from mindserve.settings.keys import Effect, Notes, Section, shown
 from mindserve.settings.models import read_models
 from mindserve.settings.planes import read_planes
 from mindserve.settings.values import (
     AdapterSettings,
     ApiMode,
-    CachePrecision,
     EngineKind,
-    EngineSettings,
     Limits,
     ModelSettings,
-    Precision,
     SchedulerSettings,
     ServerSettings,
     Settings,
@@ -33,7 +31,6 @@ from mindserve.settings.values import (
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_NAMES = 40
 """Keys that one warning names."""
-GIB = 1024**3
 DRAFT_TOKENS = {"la": ("level", 4), "memory_decoding": ("decoding_length", 8)}
 """Speculative plugins: which of their parameters bounds a draft, and its default."""
 
@@ -55,13 +52,13 @@ class _Sections:
     home: Path
 
 
-def load(file: Path, *, home: Path | None = None) -> Settings:
-    """Read and check a config.json. `home` is what its relative paths start from.
+def load(file: Path, *, home: Path | None = None, kind: EngineKind | None = None) -> Settings:
+    """Read and check a config.json. `home` is what its relative paths start from; `kind` wins over its engine.
 
     Raises ConfigError, whose `param` is the path of the key at fault.
     """
     home = home or home_of(file)
-    return from_json(read_object(file), home=home, file=file)
+    return from_json(read_object(file), home=home, file=file, kind=kind)
 
 
 def home_of(file: Path) -> Path:
@@ -86,20 +83,23 @@ def read_object(file: Path) -> dict[str, object]:
     return cast(dict[str, object], document)
 
 
-def from_json(document: Mapping[str, object], *, home: Path, file: Path | None = None) -> Settings:
+def from_json(
+    document: Mapping[str, object], *, home: Path, file: Path | None = None, kind: EngineKind | None = None
+) -> Settings:
     """Settings of a parsed config.json. Raises ConfigError."""
     sections = _read_sections(document, home)
     _check_across(sections)
-    own = sections.own
+    backend, model, own = sections.backend, sections.model, sections.own
+    kind = kind or engine_kind(backend, model)
     log_level = sections.log.text("dynamicLogLevel").lower() or own.text("logLevel")
     return Settings(
         model=_model(sections),
         server=_server(sections, file),
         scheduler=_scheduler(sections),
-        engine=_engine(sections),
+        engine=read_engine(kind, backend=backend, model=model, own=own, home=home),
         log_level=_known_level(sections.log, log_level),
-        warnings=tuple(_warnings(sections, file)),
-        raw_models=read_models(sections.model, home=sections.home),
+        warnings=tuple(_warnings(sections, file, kind)),
+        raw_models=read_models(model, home=home),
     )
 
 
@@ -159,6 +159,8 @@ def _model(sections: _Sections) -> ModelSettings:
         max_input_len=min(deploy.integer("maxInputTokenLen"), max(max_seq_len - 1, 1)),
         truncation=_truncation(deploy.value("truncation")),
         trust_remote_code=model.flag("trustRemoteCode"),
+        max_loras=deploy.integer("maxLoras"),
+        max_lora_rank=deploy.integer("maxLoraRank"),
         adapters=_adapters(sections),
         plugin_types=_plugin_types(_plugin_params(model)),
         allow_request_chat_template=own.flag("allowRequestChatTemplate"),
@@ -256,22 +258,6 @@ def _scheduler(sections: _Sections) -> SchedulerSettings:
     )
 
 
-def _engine(sections: _Sections) -> EngineSettings:
-    own, home = sections.own, sections.home
-    is_mock = sections.model.text("modelInstanceType") == "StandardMock"
-    npu_gb = sections.model.integer("npuMemSize")
-    cache_gb = own.number("cacheSizeGb") if own.gives("cacheSizeGb") else max(npu_gb, 0)
-    return EngineSettings(
-        kind=EngineKind.SCRIPTED if is_mock else EngineKind.NATIVE,
-        precision=Precision(own.text("precision")),
-        cache_precision=CachePrecision(own.text("cachePrecision")),
-        threads=own.integer("threads"),
-        cache_bytes=int(cache_gb * GIB),
-        prepared_dir=home / own.text("preparedDir") if own.gives("preparedDir") else None,
-        script=home / own.text("script") if own.gives("script") else None,
-    )
-
-
 def _known_level(log: Section, level: str) -> str:
     level = {"warn": "warning", "critical": "error"}.get(level, level)
     if level not in ("debug", "info", "warning", "error"):
@@ -279,11 +265,12 @@ def _known_level(log: Section, level: str) -> str:
     return level
 
 
-def _warnings(sections: _Sections, file: Path | None) -> list[str]:
+def _warnings(sections: _Sections, file: Path | None, kind: EngineKind) -> list[str]:
     notes, schedule = sections.notes, sections.schedule
+    idle = notes.without_effect(Effect.VLLM if kind is EngineKind.VLLM else Effect.NATIVE)
     parts = [
         f"{label}: {', '.join(names[:MAX_NAMES])}{f' and {len(names) - MAX_NAMES} more' * (len(names) > MAX_NAMES)}"
-        for label, names in (("unknown", notes.unknown), ("without effect here", notes.without_effect))
+        for label, names in (("unknown", notes.unknown), ("without effect here", idle))
         if names
     ]
     warnings = [f"Some keys of the configuration do nothing. {'; '.join(parts)}."] if parts else []

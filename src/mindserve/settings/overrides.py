@@ -38,6 +38,7 @@ class Overrides:
     api_key: str | None = None
     api_mode: ApiMode | None = None
     engine: EngineKind | None = None
+    instances: int | None = None
     script: Path | None = None
     log_level: str | None = None
 
@@ -80,6 +81,7 @@ def apply(settings: Settings, overrides: Overrides) -> Settings:
                 threads=overrides.threads,
                 cache_bytes=None if overrides.cache_gb is None else int(overrides.cache_gb * GIB),
                 script=overrides.script,
+                instances=overrides.instances,
             ),
         ),
         **_given(log_level=overrides.log_level),

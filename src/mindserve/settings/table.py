@@ -1,11 +1,12 @@
 """Every key of a MindIE config.json (layout 1.0.0), as data.
 
-`has_effect=False` marks what belongs to NPUs, several nodes or another scheduler: it is checked, so that a file means
-the same everywhere, and then does nothing. MindIE insists on many keys that only matter on its hardware; here only the
-objects themselves and the model's name and path must be there, and the rest have MindIE's defaults.
+`Effect.NEVER` marks what belongs to NPUs or another scheduler, `Effect.NATIVE` and `Effect.VLLM` what one engine alone
+can follow: it is checked, so that a file means the same everywhere, and then does nothing. MindIE insists on many keys
+that only matter on its hardware; here only the objects themselves and the model's name and path must be there, and the
+rest have MindIE's defaults.
 """
 
-from mindserve.settings.keys import Key, Kind
+from mindserve.settings.keys import Effect, Key, Kind
 
 NAME = r"[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,254}[a-zA-Z0-9])?"
 """Model and adapter names."""
@@ -32,7 +33,11 @@ def _object(name: str, *, is_required: bool = False) -> Key:
 
 
 def _idle(name: str, kind: Kind = Kind.ANY, minimum: float | None = None, maximum: float | None = None) -> Key:
-    return Key(name=name, kind=kind, minimum=minimum, maximum=maximum, has_effect=False)
+    return Key(name=name, kind=kind, minimum=minimum, maximum=maximum, effect=Effect.NEVER)
+
+
+def _vllm(name: str, kind: Kind = Kind.ANY, minimum: float | None = None, default: object = None) -> Key:
+    return Key(name=name, kind=kind, minimum=minimum, default=default, effect=Effect.VLLM)
 
 
 def _idle_all(names: str) -> tuple[Key, ...]:
@@ -77,7 +82,7 @@ SERVER = (
     *_tls("management"),
     *_tls("metrics"),
     *_idle_all("kmcKsfMaster kmcKsfStandby"),
-    Key(name="inferMode", kind=Kind.STRING, choices=("standard",), has_effect=False),
+    Key(name="inferMode", kind=Kind.STRING, choices=("standard",), effect=Effect.NEVER),
     _text("openAiSupport", "vllm"),
     _integer("tokenTimeout", 600, 1, 3600),
     _integer("e2eTimeout", 600, 1, 65535),
@@ -91,11 +96,11 @@ SERVER = (
 )
 
 BACKEND = (
-    Key(name="backendName", kind=Kind.STRING, pattern="[a-z]+(_[a-z]+)*", max_length=50, has_effect=False),
-    _idle("modelInstanceNumber", Kind.INTEGER, 1, 10),
+    Key(name="backendName", kind=Kind.STRING, default="", pattern="[a-z]+(_[a-z]+)*", max_length=50),
+    _integer("modelInstanceNumber", 1, 1, 10),
     _idle("npuDeviceIds", Kind.ARRAY),
     _integer("tokenizerProcessNumber", 8, 1, 32),
-    _idle("multiNodesInferEnabled", Kind.BOOLEAN),
+    _vllm("multiNodesInferEnabled", Kind.BOOLEAN, default=False),
     _idle("multiNodesInferPort", Kind.INTEGER, 1024, 65535),
     *_idle_all("interNodeTLSEnabled interNodeTlsCaPath interNodeTlsCaFiles interNodeTlsCert interNodeTlsPk"),
     *_idle_all("interNodeTlsPkPwd interNodeTlsCrlPath interNodeTlsCrlFiles interNodeKmcKsfMaster"),
@@ -111,8 +116,8 @@ MODEL_DEPLOY = (
     # An integer or a boolean; anything else counts as 0.
     Key(name="truncation", default=0),
     _idle("speculationGamma", Kind.INTEGER, 0),
-    _idle("maxLoras", Kind.INTEGER, 0),
-    _idle("maxLoraRank", Kind.INTEGER, 0),
+    _vllm("maxLoras", Kind.INTEGER, 0, default=0),
+    _vllm("maxLoraRank", Kind.INTEGER, 0, default=0),
     Key(name="LoraModules", kind=Kind.ARRAY),
     Key(name="ModelConfig", kind=Kind.ARRAY, is_required=True),
 )
@@ -127,15 +132,19 @@ MODEL = (
     _text("modelInstanceType", "Standard", choices=("Standard", "StandardMock", "TargetModel", "AssistantModel")),
     Key(name="modelName", kind=Kind.STRING, pattern=NAME, is_required=True),
     Key(name="modelWeightPath", kind=Kind.STRING, is_required=True),
-    _idle("worldSize", Kind.INTEGER, 1),
+    _vllm("worldSize", Kind.INTEGER, 1),
     _idle("cpuMemSize", Kind.INTEGER, 0),
     _integer("npuMemSize", -1, -1),
-    Key(name="backendType", kind=Kind.STRING, choices=("atb", "ms", "torch"), has_effect=False),
+    Key(name="backendType", kind=Kind.STRING, choices=("atb", "ms", "torch"), effect=Effect.NEVER),
     _flag("trustRemoteCode", False),
     # A JSON text, or the object itself.
     Key(name="plugin_params"),
     _object("models"),
-    *_idle_all("tp dp cp sp pp moe_tp moe_ep async_scheduler_wait_time kv_trans_timeout kv_link_timeout"),
+    # MindIE takes anything here; what vLLM is to follow is checked when it is chosen.
+    _vllm("tp"),
+    _vllm("pp"),
+    _vllm("dp"),
+    *_idle_all("cp sp moe_tp moe_ep async_scheduler_wait_time kv_trans_timeout kv_link_timeout"),
 )
 
 SCHEDULE = (
@@ -148,7 +157,7 @@ SCHEDULE = (
     _idle("decodeTimeMsPerReq", Kind.INTEGER, 0, 1000),
     _idle("prefillPolicyType", Kind.INTEGER, 0, 3),
     _idle("decodePolicyType", Kind.INTEGER, 0, 3),
-    Key(name="policyType", kind=Kind.INTEGER, choices=(0, 4, 5, 6, 7), has_effect=False),
+    Key(name="policyType", kind=Kind.INTEGER, choices=(0, 4, 5, 6, 7), effect=Effect.NEVER),
     _integer("maxBatchSize", 200, 1, 819200),
     _integer("maxIterTimes", 512, 1),
     _idle("maxPreemptCount", Kind.INTEGER, 0),
@@ -185,5 +194,6 @@ MINDSERVE = (
     _integer("maxDraftTokens", None, 0, 15),
     Key(name="drainTimeout", kind=Kind.NUMBER, default=30, minimum=0, maximum=3600),
     _text("script"),
+    _vllm("vllm", Kind.OBJECT),
     _text("logLevel", "info", choices=("debug", "info", "warning", "error")),
 )

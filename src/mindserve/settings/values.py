@@ -132,7 +132,12 @@ class ModelSettings:
     """`maxInputTokenLen`; effective: min(it, max_seq_len - 1)."""
     truncation: Truncation = Truncation.REJECT
     trust_remote_code: bool = False
+    """Only vLLM ever runs a model's own code."""
     adapters: tuple[AdapterSettings, ...] = ()
+    max_loras: int = 0
+    """Adapters that vLLM has room for at once (`maxLoras`); 0: not said."""
+    max_lora_rank: int = 0
+    """The highest rank of one (`maxLoraRank`); 0: not said."""
     plugin_types: frozenset[str] = frozenset()
     """Names in `plugin_params`.plugin_type (mtp, la, memory_decoding, prefix_cache, splitfuse, ...)."""
     enable_reasoning: bool = False
