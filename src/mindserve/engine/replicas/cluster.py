@@ -1,0 +1,209 @@
+# pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false
+"""Ray: a cluster, ours or the operator's, and our deployment on it, called through Serve's handles."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import socket
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.config import RequestRouterConfig
+from ray.serve.exceptions import DeploymentUnavailableError, RayServeException
+from ray.serve.schema import ApplicationStatus, LoggingConfig
+
+from mindserve.engine.base import Engine
+from mindserve.engine.replicas.fleet import lost
+from mindserve.engine.replicas.replica import Replica
+from mindserve.engine.replicas.sizing import Share, share, with_share
+from mindserve.engine.replicas.wire import Greeting, Route
+from mindserve.errors import ConfigError, MindserveError, ModelLoadError
+from mindserve.settings.values import Settings
+
+log = logging.getLogger(__name__)
+
+GREETING_TIMEOUT_S = 5.0
+CALL_TIMEOUT_S = 30.0
+"""For calls to one replica that are answered at once."""
+
+HEALTH_CHECK_PERIOD_S = 2.0
+HEALTH_CHECK_TIMEOUT_S = 10.0
+DRAIN_TIMEOUT_S = 5.0
+
+CONTROL_CALLS = 16
+"""Calls that a replica takes beside the requests: streams of events, cancels, adapters."""
+
+LOGGING = LoggingConfig(log_level="WARNING", enable_access_log=False)
+
+
+class ServedReplica(Replica):
+    """What Serve makes on a node."""
+
+    async def __init__(self, make: Callable[[Settings], Engine], settings: Settings) -> None:  # pyright: ignore
+        context = ray.get_runtime_context()
+        name = serve.get_replica_context().replica_id.unique_id
+        super().__init__(make(settings), name=name, node=context.get_node_id())
+        await self.start()
+
+    async def __del__(self) -> None:
+        """Serve awaits it when it stops a replica."""
+        await self.close()
+
+
+class RayFleet:
+    """The deployment of one server, named after it: a server that comes back replaces what it left behind."""
+
+    def __init__(self, settings: Settings, make: Callable[[Settings], Engine]) -> None:
+        self._settings = settings
+        self._make = make
+        self._name = _application_name(settings)
+        self._owns_cluster = False
+        self._handle: Any = None
+
+    async def start(self) -> None:
+        """Connect to the cluster, or start one on this machine, and deploy."""
+        await asyncio.to_thread(self._start)
+
+    def _start(self) -> None:
+        self._owns_cluster = _connect()
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        each = share(self._settings, nodes)
+        serve.start(proxy_location="Disabled", logging_config=LOGGING)
+        serve.delete(self._name)
+        application = self._deployment(each).bind(self._make, with_share(self._settings, each))
+        target = serve.RunTarget(application, name=self._name, route_prefix=None)
+        (self._handle,) = serve.run_many([target], wait_for_applications_running=False)
+
+    def _deployment(self, each: Share) -> Any:
+        return serve.deployment(
+            ServedReplica,
+            name="Replica",
+            num_replicas=self._settings.engine.instances,
+            max_ongoing_requests=self._settings.server.limits.max_link_num + CONTROL_CALLS,
+            ray_actor_options=_actor_options(each),
+            health_check_period_s=HEALTH_CHECK_PERIOD_S,
+            health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+            graceful_shutdown_timeout_s=DRAIN_TIMEOUT_S,
+            graceful_shutdown_wait_loop_s=0.1,
+            logging_config=LOGGING,
+            request_router_config=RequestRouterConfig(
+                request_router_class="mindserve.engine.replicas.router.AffinityRouter"
+            ),
+        )
+
+    async def greet(self, server: str) -> list[Greeting]:
+        """What all replicas that answer in time say. Raises ModelLoadError where Serve has given up making any."""
+        try:
+            found = await self._handle.broadcast("hello", server).results_async(
+                timeout_s=GREETING_TIMEOUT_S, return_exceptions=True
+            )
+        except TimeoutError:
+            return []
+        except DeploymentUnavailableError:
+            await asyncio.to_thread(self._refuse_failed)
+            return []
+        return [greeting for greeting in found if isinstance(greeting, Greeting)]
+
+    def _refuse_failed(self) -> None:
+        application = serve.status().applications.get(self._name)
+        if application is not None and application.status == ApplicationStatus.DEPLOY_FAILED:
+            reasons = [deployment.message for deployment in application.deployments.values()]
+            raise ModelLoadError(f"Ray could not start the replicas: {' '.join(reasons)}")
+
+    async def events(self, replica: str, server: str) -> AsyncGenerator[bytes]:
+        """One replica's parcels."""
+        response = self._method("events", stream=True).remote(Route(to=replica), server)
+        try:
+            async for parcel in response:
+                yield parcel
+        finally:
+            response.cancel()
+
+    async def answer(self, route: Route, server: str, number: int, request: bytes) -> None:
+        """Lasts as long as the request."""
+        await self._call("answer", route, server, number, request)
+
+    async def cancel(self, replica: str, server: str, number: int, index: int) -> None:
+        """End one sequence."""
+        await self._control("cancel", replica, server, number, index)
+
+    async def load_adapter(self, replica: str, name: str, path: Path) -> None:
+        """Raises what the replica's engine raises."""
+        _raise(await self._call("load_adapter", Route(to=replica), name, path))
+
+    async def unload_adapter(self, replica: str, name: str) -> None:
+        """Raises what the replica's engine raises."""
+        _raise(await self._control("unload_adapter", replica, name))
+
+    async def close(self) -> None:
+        """Take the deployment away, and the cluster if we started it."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            with contextlib.suppress(RayError, RayServeException):
+                serve.delete(self._name)
+            self._handle = None
+        if self._owns_cluster:
+            ray.shutdown()
+            self._owns_cluster = False
+
+    def _method(self, name: str, *, stream: bool = False) -> Any:
+        return self._handle.options(method_name=name, stream=stream)
+
+    async def _control(self, method: str, replica: str, *arguments: object) -> Any:
+        try:
+            return await asyncio.wait_for(self._call(method, Route(to=replica), *arguments), CALL_TIMEOUT_S)
+        except TimeoutError as error:
+            raise lost() from error
+
+    async def _call(self, method: str, *arguments: object) -> Any:
+        """Raises EngineFailure where the replica is lost."""
+        response = self._method(method).remote(*arguments)
+        try:
+            return await response
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+        except (RayError, RayServeException) as error:
+            log.warning("a call to a replica failed: %s", type(error).__name__)
+            raise lost() from error
+
+
+def _connect() -> bool:
+    """To the cluster of RAY_ADDRESS, else to one that runs on this machine, else to a new one; True: it is ours."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if ray.is_initialized():
+        return False
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    try:
+        ray.init(address="auto", **options)
+    except ConnectionError as error:
+        if os.environ.get("RAY_ADDRESS"):
+            raise ConfigError(f"No Ray cluster answers at {os.environ['RAY_ADDRESS']}", param="RAY_ADDRESS") from error
+        ray.init(address="local", include_dashboard=False, **options)
+        return True
+    return False
+
+
+def _application_name(settings: Settings) -> str:
+    plane = settings.server.service
+    name = f"mindserve-{settings.model.name}-{socket.gethostname()}-{plane.port or os.getpid()}"
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+def _actor_options(each: Share) -> dict[str, Any]:
+    others = {name: count for name, count in each.devices.items() if name != "GPU"}
+    return {"num_cpus": each.cpus, "num_gpus": each.devices.get("GPU", 0), "resources": others}
+
+
+def _raise(failure: MindserveError | None) -> None:
+    if failure is not None:
+        raise failure
