@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mindserve.chat.media import PlacedMedia
 from mindserve.chat.prompt import PromptBuilder
-from mindserve.cli.engines import make_engine
+from mindserve.cli.engines import build_engine
 from mindserve.cli.operator import Report
 from mindserve.contract.context import ValidationContext
 from mindserve.contract.request import PartKind
@@ -48,7 +48,7 @@ class Composition:
 async def compose(settings: Settings, *, report: Report) -> Composition:
     """Load the model and build the house on it. Raises ModelLoadError, ConfigError."""
     tokenizer = await _tokenizer(settings)
-    engine = make_engine(settings, report)
+    engine = build_engine(settings, report)
     await engine.start()
     try:
         for adapter in settings.model.adapters:

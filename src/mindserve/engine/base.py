@@ -223,6 +223,8 @@ class EngineStats:
     preemptions: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    restarts: int = 0
+    """How often an engine that had died was replaced."""
 
 
 class Engine(Protocol):

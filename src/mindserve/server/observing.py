@@ -100,6 +100,7 @@ class EngineCollector(Collector):
             ("num_preemptions", "Sequences that gave up their memory to others.", stats.preemptions),
             ("draft_tokens", "Tokens guessed by speculation.", stats.draft_tokens),
             ("accepted_tokens", "Of those, right.", stats.accepted_tokens),
+            ("engine_restarts", "Times that an engine that had died was replaced.", stats.restarts),
         ):
             yield family_of(CounterMetricFamily, name, text, value, model_name=self._model_name)
 

@@ -1,0 +1,38 @@
+"""Figures that go on counting from one engine to the next."""
+
+import logging
+from dataclasses import replace
+
+from mindserve.engine.base import Engine, EngineStats
+
+logger = logging.getLogger(__name__)
+
+COUNTERS = ("prefix_queries", "prefix_hits", "preemptions", "draft_tokens", "accepted_tokens", "restarts")
+"""The fields of EngineStats that only ever grow; the others tell of the moment."""
+
+
+class Counters:
+    """What the engines of the past have counted."""
+
+    def __init__(self) -> None:
+        self._past = EngineStats()
+
+    def add_last_of(self, engine: Engine) -> None:
+        """Take over what an engine has counted that will count no more."""
+        try:
+            self._past = self._of_past(engine.stats())
+        except Exception:
+            logger.exception("The dead engine's figures are lost")
+
+    def add_restart(self) -> None:
+        """Another engine runs."""
+        self._past = replace(self._past, restarts=self._past.restarts + 1)
+
+    def with_past(self, stats: EngineStats) -> EngineStats:
+        """An engine's figures and those of the engines before it."""
+        past = self._past
+        return replace(stats, **{name: getattr(stats, name) + getattr(past, name) for name in COUNTERS})
+
+    def _of_past(self, stats: EngineStats) -> EngineStats:
+        total = self.with_past(stats)
+        return EngineStats(**{name: getattr(total, name) for name in COUNTERS})
