@@ -191,6 +191,8 @@ class ModelInfo:
     max_context_len: int
     """Tokens of prompt and output together that the model and configuration allow."""
     eos_token_ids: frozenset[int] = frozenset()
+    block_size: int = 32
+    """Tokens of a KV block."""
     default_top_k: int | None = None
     """top_k of generation_config.json, else config.json."""
     media_token_ids: Mapping[MediaKind, int] = field(default_factory=dict[MediaKind, int])

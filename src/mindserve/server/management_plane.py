@@ -20,8 +20,6 @@ from mindserve.settings.values import ServerSettings
 
 MAX_PROBE_WAIT_S = 600
 PROBE_TEXT = "Hello"
-BLOCK_TOKENS = 32
-"""Tokens of the engine's KV blocks, for `getSlotCount`."""
 
 
 def management_routes(state: ServerState) -> list[BaseRoute]:
@@ -86,23 +84,25 @@ class ManagementRoutes:
     async def slots(self, request: Request) -> Response:
         """`GET /v2/models/{name}/getSlotCount`."""
         self._check_model(request)
-        stats = self._state.service.engine.stats()
-        total = self._state.settings.scheduler.max_batch_size
-        available = (stats.free_blocks + stats.cached_blocks) * BLOCK_TOKENS
+        engine, settings = self._state.service.engine, self._state.settings
+        stats = engine.stats()
+        total = settings.scheduler.max_batch_size * settings.engine.instances
+        available = (stats.free_blocks + stats.cached_blocks) * engine.info.block_size
         free = max(total - stats.running, 0)
         return json_response({"total_slots": total, "free_slots": free, "available_tokens_length": available})
 
     async def config(self, request: Request) -> Response:
         """`GET /v1/config`: static facts."""
-        settings = self._state.settings
-        max_seq_len = min(settings.model.max_seq_len, self._state.service.engine.info.max_context_len)
+        settings, info = self._state.settings, self._state.service.engine.info
+        max_seq_len = min(settings.model.max_seq_len, info.max_context_len)
+        parallel = settings.engine.parallel
         return json_response(
             {
                 "modelName": settings.model.name,
                 "maxSeqLen": max_seq_len,
                 "maxOutputLen": min(settings.scheduler.max_iter_times, max_seq_len),
-                "cacheBlockSize": BLOCK_TOKENS,
-                "worldSize": 1,
+                "cacheBlockSize": info.block_size,
+                "worldSize": parallel.tensor * parallel.pipeline * parallel.data,
             }
         )
 
