@@ -73,5 +73,6 @@ def _info(settings: Settings, model: LoadedModel) -> ModelInfo:
         max_context_len=min(config.max_position, settings.model.max_seq_len),
         eos_token_ids=config.eos_token_ids,
         default_top_k=config.default_top_k,
+        block_size=BLOCK_SIZE,
         media_token_ids={} if model.towers is None else model.towers.spec.placeholders,
     )
