@@ -13,6 +13,7 @@ from mindserve.engine.base import Engine
 from mindserve.engine.native.engine import NativeEngine
 from mindserve.engine.native.load import load_runner
 from mindserve.engine.scripted import Script, ScriptedEngine
+from mindserve.engine.supervised import SupervisedEngine
 from mindserve.settings.values import CachePrecision, EngineSettings, ModelSettings, Precision, Settings
 from mindserve.text.bytes_tokenizer import ByteTokenizer
 
@@ -27,6 +28,12 @@ NATIVE = contract.Traits(
 @asynccontextmanager
 async def make_scripted() -> AsyncIterator[Engine]:
     yield ScriptedEngine(Script(max_context_len=512), codec=ByteTokenizer(), eos_token_id=258)
+
+
+@asynccontextmanager
+async def make_supervised() -> AsyncIterator[Engine]:
+    async with make_scripted() as engine:
+        yield SupervisedEngine(lambda: engine)
 
 
 @asynccontextmanager
@@ -52,6 +59,12 @@ async def scripted() -> AsyncIterator[contract.Running]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def supervised() -> AsyncIterator[contract.Running]:
+    async with contract.started(make_supervised, SCRIPTED) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def native() -> AsyncIterator[contract.Running]:
     async with contract.started(make_native, NATIVE) as running:
         yield running
@@ -64,14 +77,21 @@ async def test_scripted(scripted: contract.Running, check: contract.Check) -> No
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("check", contract.checks_for(SCRIPTED), ids=contract.name_of)
+async def test_supervised(supervised: contract.Running, check: contract.Check) -> None:
+    await contract.run(check, supervised)
+
+
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("check", contract.checks_for(NATIVE), ids=contract.name_of)
 async def test_native(native: contract.Running, check: contract.Check) -> None:
     await contract.run(check, native)
 
 
+@pytest.mark.parametrize("make", [make_scripted, make_supervised])
 @pytest.mark.parametrize("check", contract.life_checks(), ids=contract.name_of)
-async def test_life_of_scripted(check: contract.LifeCheck) -> None:
-    await contract.run_life(check, make_scripted, SCRIPTED)
+async def test_life_of_scripted(check: contract.LifeCheck, make: contract.Factory) -> None:
+    await contract.run_life(check, make, SCRIPTED)
 
 
 @pytest.mark.parametrize("check", contract.life_checks(), ids=contract.name_of)
