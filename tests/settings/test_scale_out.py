@@ -31,7 +31,7 @@ def merged(base: Any, change: Any) -> Any:
     return [merged(*pair) for pair in zip(base, change, strict=True)] if isinstance(base, list) else change
 
 
-@pytest.mark.parametrize(("change", "spread"), zip(BLOCKS, SPREADS, strict=True))
+@pytest.mark.parametrize(("change", "spread"), list(zip(BLOCKS, SPREADS, strict=True)))
 def test_a_configuration_means_what_the_text_says(change: Any, spread: ParallelSettings) -> None:
     settings = from_json(merged(BLOCKS[0], change), home=Path("/home"))
     assert settings.engine.kind is EngineKind.VLLM

@@ -9,7 +9,8 @@ import asyncio
 
 import pytest
 
-pytest.register_assert_rewrite("tests.engine.contract")
+ROOMS = ("answers", "constraints", "crowds", "harness", "life", "reading", "sampling", "surroundings")
+pytest.register_assert_rewrite(*(f"{__name__}.{room}" for room in ROOMS))
 
 from tests.engine.contract import answers, constraints, crowds, sampling, surroundings  # noqa: E402
 from tests.engine.contract.harness import Check, Factory, LifeCheck, Running, Traits, started  # noqa: E402

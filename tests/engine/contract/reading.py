@@ -49,7 +49,8 @@ def _check_sequence(events: list[TokenEvent]) -> None:
 def _check_figures(events: list[TokenEvent], request: GenerateRequest) -> None:
     times = [event.step.time_s for event in events]
     assert times == sorted(times)
-    assert all(event.step.batch_size >= 1 and event.step.queue_wait_us >= 0 for event in events)
+    assert all(event.step.batch_size >= (1 if event.token_ids else 0) for event in events)
+    assert all(event.step.queue_wait_us >= 0 for event in events)
     assert all(0 <= event.cached_tokens < len(request.prompt_token_ids) for event in events)
 
 
