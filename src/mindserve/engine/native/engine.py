@@ -6,9 +6,8 @@ from itertools import count
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
-
 from mindserve.engine.base import EngineStats, GenerateRequest, ModelInfo
+from mindserve.engine.checks import refuse_too_long, refuse_unknown
 from mindserve.engine.native.adapters.registry import AdapterRegistry
 from mindserve.engine.native.encoder import Job, MediaEncoder, Outcome
 from mindserve.engine.native.outbox import Events
@@ -16,7 +15,7 @@ from mindserve.engine.native.step import BLOCK_SIZE, Runner
 from mindserve.engine.native.stepper import Stepper
 from mindserve.engine.native.stream import Stream
 from mindserve.engine.native.worker import Worker
-from mindserve.errors import InvalidRequest, NotReady, PromptTooLong
+from mindserve.errors import NotReady
 from mindserve.settings.values import Settings
 
 
@@ -60,8 +59,8 @@ class NativeEngine:
         if self._worker is None:
             raise NotReady("The engine is not running.")
         request = self._adapters.resolve(request)
-        self._refuse_unknown(request)
-        self._refuse_too_long(len(request.prompt_token_ids))
+        refuse_unknown(request, self.info)
+        refuse_too_long(len(request.prompt_token_ids), self.info, self._settings.model, context_len=self._context_len)
         worker, number, arrival_s = self._worker, next(self._numbers), perf_counter()
         encoder, job = self._encoder, self._media_job(worker, number, request)
 
@@ -134,26 +133,3 @@ class NativeEngine:
             if stream.is_complete:
                 del self._streams[number]
                 self._adapters.ended(number)
-
-    def _refuse_unknown(self, request: GenerateRequest) -> None:
-        for media in request.media:
-            if media.kind not in self.info.media:
-                raise InvalidRequest(f"The model does not take {media.kind} input.", param="messages")
-        tokens = np.asarray(request.prompt_token_ids, np.int64)
-        if not len(tokens) or tokens.min() < 0 or tokens.max() >= self.info.vocab_size:
-            raise InvalidRequest("Failed to enqueue inferRequest. Invalid Input Ids", param="messages")
-
-    def _refuse_too_long(self, length: int) -> None:
-        """At least one token must have room after the prompt, in the model and in all KV blocks together."""
-        positions, model = self.info.max_context_len, self._settings.model
-        if positions < model.max_seq_len and length > positions:
-            limit = f"maxPositionEmbeddings {positions}"
-        elif length > min(model.max_input_len, self._context_len - 1):
-            limit = str(min(model.max_input_len, self._context_len - 1))
-        else:
-            return
-        raise PromptTooLong(
-            "Failed to enqueue inferRequest. This model's maximum input ids length cannot be greater than "
-            f"{limit},the input ids length is {length}",
-            param="messages",
-        )

@@ -4,7 +4,7 @@ from collections.abc import Sequence as Many
 from typing import TypeAlias
 
 from mindserve.engine.base import FinishReason, StepInfo, TokenEvent
-from mindserve.engine.native.beam import Hypothesis
+from mindserve.engine.beam import Hypothesis
 from mindserve.engine.native.sampling.sampler import Sampled
 from mindserve.engine.native.sequence import Sequence
 from mindserve.errors import MindserveError

@@ -10,7 +10,7 @@ from time import perf_counter
 
 from mindserve.engine.base import EngineStats, FinishReason, GenerateRequest, ModelInfo, StepInfo
 from mindserve.engine.native.batch import build_batch
-from mindserve.engine.native.beam import BeamSearch
+from mindserve.engine.native.beam import BeamSequences
 from mindserve.engine.native.blocks import BlockPool
 from mindserve.engine.native.media import RequestMedia
 from mindserve.engine.native.outbox import Events, Outbox
@@ -48,7 +48,7 @@ class Stepper:
         self._scheduler = Scheduler(settings, BlockPool(runner.block_count))
         self._pace = Pace(settings.step_stretch)
         self._requests: dict[int, ActiveRequest] = {}
-        self._searches: dict[int, BeamSearch] = {}
+        self._searches: dict[int, BeamSequences] = {}
         """Beam searches by request number. The sequences of such a request stand for its hypotheses and never run."""
         self._unprepared: set[int] = set()
         """Numbers of requests whose media the towers have not read yet."""
@@ -101,7 +101,7 @@ class Stepper:
 
     def _enqueue(self, active: ActiveRequest) -> None:
         if active.is_beam_search:
-            self._searches[active.number] = BeamSearch(active, self._scheduler)
+            self._searches[active.number] = BeamSequences(active, self._scheduler)
         else:
             first = active.unfinished[0]
             first.tokens = list(active.request.prompt_token_ids)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from mindserve.engine.native.models.config import read_config
 from mindserve.engine.native.models.families.registry import describe, family_of, usual_keys
-from mindserve.engine.native.models.fields import Fields
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.gguf_metadata import ARCHITECTURES, hf_config
 from mindserve.engine.native.models.spec import DecoderSpec
 from mindserve.errors import ModelLoadError

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from mindserve.engine.native.models.checkpoint import read_json
-from mindserve.engine.native.models.fields import Fields
+from mindserve.engine.fields import Fields
+from mindserve.engine.model_files import read_json
 from mindserve.engine.native.models.safetensors_checkpoint import DENSE_TYPES
 from mindserve.errors import ModelLoadError
 

@@ -1,11 +1,9 @@
 """A model's files behind one face: a configuration and tensors by Hugging Face name, read when asked for."""
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
-from mindserve.engine.native.models.fields import Fields
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.stored import StoredTensor
 from mindserve.errors import ModelLoadError
 
@@ -60,14 +58,3 @@ def model_files(path: Path) -> tuple[Path, ...]:
 def is_projector(file: Path) -> bool:
     """Whether a GGUF file holds the towers of another one, by its name."""
     return "mmproj" in file.name.lower()
-
-
-def read_json(path: Path) -> Mapping[str, object]:
-    """A JSON object. Raises ModelLoadError."""
-    try:
-        value: object = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path}: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelLoadError(f"{path}: expected a JSON object")
-    return cast("dict[str, object]", value)

@@ -6,7 +6,8 @@ GGUF metadata are brought into the same shape first (`gguf_config`), so there is
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from mindserve.engine.native.models.fields import Fields
+from mindserve.engine.fields import Fields
+from mindserve.engine.model_files import default_top_k, eos_token_ids
 from mindserve.errors import ModelLoadError
 
 
@@ -102,8 +103,8 @@ def read_config(config: Fields, generation: Fields) -> ModelConfig:
         rope=scaling,
         sliding_window=_sliding_window(config),
         ties_embeddings=config.flag("tie_word_embeddings", False),
-        eos_token_ids=frozenset(generation.integers("eos_token_id") + config.integers("eos_token_id")),
-        default_top_k=_default_top_k(config, generation),
+        eos_token_ids=eos_token_ids(config, generation),
+        default_top_k=default_top_k(config, generation),
     )
     if result.num_heads % result.num_kv_heads or result.rotary_dim % 2 or not result.rotary_dim:
         raise ModelLoadError(f"{config.source}: heads and head_dim do not fit each other")
@@ -164,8 +165,3 @@ def _sliding_window(config: Fields) -> int | None:
     if not config.flag("use_sliding_window", True):
         return None
     return config.integer("sliding_window", 0) or None
-
-
-def _default_top_k(config: Fields, generation: Fields) -> int | None:
-    source = generation if "top_k" in generation else config
-    return source.integer("top_k") if "top_k" in source else None

@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mindserve.engine.native.models.fields import Fields
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.gguf_file import GgufFile
 from mindserve.engine.native.models.gguf_metadata import architecture_of, hf_config, hf_names
 from mindserve.engine.native.models.stored import StoredTensor

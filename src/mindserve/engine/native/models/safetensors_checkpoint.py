@@ -8,8 +8,7 @@ from typing import cast
 
 from safetensors import SafetensorError, safe_open
 
-from mindserve.engine.native.models.checkpoint import read_json
-from mindserve.engine.native.models.fields import Fields
+from mindserve.engine.model_files import read_fields, read_json
 from mindserve.engine.native.models.stored import StoredTensor
 from mindserve.errors import ModelLoadError
 
@@ -20,9 +19,7 @@ class SafetensorsCheckpoint:
     """One directory. Files are opened when first needed and mapped, tensors are copied out one by one."""
 
     def __init__(self, directory: Path) -> None:
-        self.config = Fields(str(directory / "config.json"), read_json(directory / "config.json"))
-        generation = directory / "generation_config.json"
-        self.generation = Fields(str(generation), read_json(generation) if generation.is_file() else {})
+        self.config, self.generation = read_fields(directory)
         self._directory = directory
         self._files: dict[Path, safe_open] = {}
         self._paths = self._tensor_files()

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import ModelConfig
-from mindserve.engine.native.models.fields import Fields
 
 
 class Activation(StrEnum):

@@ -1,6 +1,5 @@
 """What the sampler keeps for one sequence from token to token."""
 
-import secrets
 from collections.abc import Iterable
 from copy import copy
 
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 
 from mindserve.engine.base import GenerateRequest, SamplingParams
 from mindserve.engine.native.sampling.draw import UNLIMITED
+from mindserve.engine.seeds import generator_of
 
 MIN_TEMPERATURE = 1e-6
 """Smaller temperatures than this differ from it in nothing but overflows."""
@@ -67,12 +67,6 @@ class Penalties:
         return slot
 
 
-def _uniforms_of(sampling: SamplingParams, index: int) -> np.random.Generator:
-    """Counter-based, keyed by the seed and the sequence's index: independent of whatever else is in the batch."""
-    seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
-    return np.random.Generator(np.random.Philox(key=np.array([seed, index], np.uint64)))
-
-
 class SamplerState:
     """Parameters, random numbers, penalties and mask of one sequence."""
 
@@ -89,7 +83,7 @@ class SamplerState:
         self.mask = None if request.mask is None else request.mask.fork()
         is_penalised = (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) != (1, 0, 0)
         self.penalties = Penalties(sampling, request.prompt_token_ids) if is_penalised else None
-        self._generator = None if self.is_greedy else _uniforms_of(sampling, index)
+        self._generator = None if self.is_greedy else generator_of(sampling, index)
         self._uniforms: list[float] = []
 
     @property

@@ -6,9 +6,9 @@ Gemma 2 bends the products of queries and keys with a tanh, which the paged atte
 
 import math
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import ModelConfig
 from mindserve.engine.native.models.families.windows import windows_by_kind
-from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import DecoderSpec, Family, Norms
 from mindserve.errors import ModelLoadError
 

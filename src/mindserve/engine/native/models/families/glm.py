@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import ModelConfig
-from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import DecoderSpec, Norms
 
 

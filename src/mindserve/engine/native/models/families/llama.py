@@ -1,7 +1,7 @@
 """Llama 1 to 3.x and the many models that share its layers."""
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import ModelConfig
-from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import DecoderSpec
 
 

@@ -1,7 +1,7 @@
 """Mistral: Llama with a sliding window on every layer (in its early versions)."""
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import ModelConfig
-from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import DecoderSpec
 
 

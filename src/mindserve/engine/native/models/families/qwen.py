@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import ModelConfig
 from mindserve.engine.native.models.families.windows import windows_by_kind
-from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import DecoderSpec, Experts
 
 

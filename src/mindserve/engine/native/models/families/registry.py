@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.checkpoint import Checkpoint
 from mindserve.engine.native.models.config import ModelConfig
 from mindserve.engine.native.models.families import chatglm, gemma, glm, llama, mistral, phi3, qwen, qwen_media
-from mindserve.engine.native.models.fields import Fields
 from mindserve.engine.native.models.spec import Activation, DecoderSpec, Family
 from mindserve.errors import ModelLoadError
 

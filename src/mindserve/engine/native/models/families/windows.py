@@ -1,7 +1,7 @@
 """Sliding windows of families in which some layers have one and others see all."""
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import ModelConfig
-from mindserve.engine.native.models.fields import Fields
 
 
 def windows_by_kind(config: ModelConfig, fields: Fields) -> tuple[int | None, ...]:

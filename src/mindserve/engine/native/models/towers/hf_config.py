@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypedDict
 
-from mindserve.engine.base import MediaKind
-from mindserve.engine.native.models.fields import Fields
+from mindserve.engine.fields import Fields
+from mindserve.engine.model_files import heard_token_ids, seen_token_ids
 from mindserve.engine.native.models.towers.spec import AudioSpec, MediaSpec, TowerActivation, VisionSpec
 from mindserve.errors import ModelLoadError
 
@@ -25,7 +25,7 @@ def _qwen2_vl(fields: Fields, output_size: int) -> MediaSpec:
         intermediate_size=int(size * vision.number("mlp_ratio", 4.0)),
         activation=_activation(vision, "hidden_act", TowerActivation.GELU_QUICK),
     )
-    return MediaSpec(vision=spec, placeholders=_seen(fields), has_rotary_grid=True)
+    return MediaSpec(vision=spec, placeholders=seen_token_ids(fields), has_rotary_grid=True)
 
 
 def _qwen2_5_vl(fields: Fields, output_size: int) -> MediaSpec:
@@ -44,7 +44,7 @@ def _qwen2_5_vl(fields: Fields, output_size: int) -> MediaSpec:
     )
     return MediaSpec(
         vision=spec,
-        placeholders=_seen(fields),
+        placeholders=seen_token_ids(fields),
         has_rotary_grid=True,
         tokens_per_second=vision.number("tokens_per_second", 4.0),
     )
@@ -62,8 +62,7 @@ def _qwen2_audio(fields: Fields, output_size: int) -> MediaSpec:
         max_positions=audio.positive("max_source_positions", 1500),
         output_size=output_size,
     )
-    key = "audio_token_index" if "audio_token_index" in fields else "audio_token_id"
-    return MediaSpec(audio=spec, placeholders={MediaKind.AUDIO: fields.integer(key)})
+    return MediaSpec(audio=spec, placeholders=heard_token_ids(fields))
 
 
 READERS: Mapping[str, Callable[[Fields, int], MediaSpec]] = {
@@ -103,10 +102,6 @@ def _common(vision: Fields, hidden_size: int) -> _Common:
         "temporal_patch_size": vision.positive("temporal_patch_size", 2),
         "merge_size": vision.positive("spatial_merge_size", 2),
     }
-
-
-def _seen(fields: Fields) -> dict[MediaKind, int]:
-    return {MediaKind.IMAGE: fields.integer("image_token_id"), MediaKind.VIDEO: fields.integer("video_token_id")}
 
 
 def _section(fields: Fields, key: str) -> Fields:

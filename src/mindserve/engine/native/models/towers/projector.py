@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mindserve.engine.base import MediaKind
-from mindserve.engine.native.models.fields import Fields
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.gguf_file import GgufFile
 from mindserve.engine.native.models.stored import StoredTensor
 from mindserve.engine.native.models.towers.hf_config import window_patches
