@@ -59,7 +59,10 @@ class PromptBuilder:
         self._templates = Templates(tokenizer, model_settings, model_type=model_info.model_type)
         self._thinking = Thinking(tokenizer, model_settings, model_type=model_info.model_type)
         self._compiler = GrammarCompiler(
-            tokenizer, eos_token_ids=model_info.eos_token_ids, vocab_size=model_info.vocab_size
+            tokenizer,
+            eos_token_ids=model_info.eos_token_ids,
+            vocab_size=model_info.vocab_size,
+            files=model_settings.path if model_settings.path.exists() else None,
         )
         self._constraints = Constraints(self._compiler, early_stopping_text=model_settings.early_stopping_text)
         self._tool_formats = ToolFormats(model_settings, model_type=model_info.model_type)

@@ -10,6 +10,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -45,14 +47,17 @@ class ThoughtLimits:
 class GrammarCompiler:
     """Makes the masks of one model's requests. Thread-safe, but not for the event loop: compiling takes time."""
 
-    def __init__(self, tokenizer: Tokenizer, *, eos_token_ids: frozenset[int], vocab_size: int) -> None:
-        """`vocab_size` is the model's (`ModelInfo`). Cheap: the vocabulary is prepared at the first use."""
+    def __init__(
+        self, tokenizer: Tokenizer, *, eos_token_ids: frozenset[int], vocab_size: int, files: Path | None = None
+    ) -> None:
+        """`vocab_size` is the model's (`ModelInfo`); `files`: see Lexicon. Cheap: the vocabulary is prepared at the
+        first use."""
         self._tokenizer = tokenizer
+        self._files = files
         self._eos_token_ids = frozenset(i for i in eos_token_ids if i < min(vocab_size, tokenizer.vocab_size))
         self._vocab_size = vocab_size
         self._lock = threading.Lock()
-        self._prepared: tuple[Lexicon, LLTokenizer] | None = None
-        self._matchers: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._prepared: Grammars | None = None
 
     def warm_up(self) -> None:
         """Prepare the vocabulary now (a second or two for 150 000 tokens); best called on a thread at the start."""
@@ -75,7 +80,7 @@ class GrammarCompiler:
         thought: ThoughtLimits | None = None,
     ) -> TokenMask:
         """For `tool_choice` required (or a named one: `is_single`): nothing but calls. Raises InvalidRequest."""
-        lexicon, _ = self._prepare()
+        lexicon = self._prepare().lexicon
         grammar = calls_grammar(
             format_,
             tools,
@@ -89,7 +94,7 @@ class GrammarCompiler:
         self, format_: ToolFormat, tools: Sequence[CallableTool], *, thought: ThoughtLimits | None = None
     ) -> TokenMask:
         """For `strict` functions with `tool_choice` auto: free text, but every call is valid. Raises InvalidRequest."""
-        lexicon, _ = self._prepare()
+        lexicon = self._prepare().lexicon
         return self._after_thought(CallMask(self._triggers(format_, tools), lexicon), thought)
 
     def thought_mask(self, thought: ThoughtLimits) -> TokenMask:
@@ -110,12 +115,12 @@ class GrammarCompiler:
         return triggers
 
     def _one_call(self, format_: ToolFormat, start: CallStart, tools: Sequence[CallableTool]) -> "GrammarMask":
-        lexicon, _ = self._prepare()
+        lexicon = self._prepare().lexicon
         grammar = one_call_grammar(format_, start, tools, marker_ids=lexicon.marker_ids)
         return self._compile(grammar, param="tools")
 
     def _tag(self, text: str) -> Tag:
-        lexicon, _ = self._prepare()
+        lexicon = self._prepare().lexicon
         return Tag(text=text.encode(), token_ids=tuple(lexicon.encode_tag(text)))
 
     def _after_thought(self, mask: Constraint, thought: ThoughtLimits | None) -> TokenMask:
@@ -124,7 +129,7 @@ class GrammarCompiler:
         return self._thought_mask(thought, mask)
 
     def _thought_mask(self, thought: ThoughtLimits, after: Constraint | None) -> ThoughtMask:
-        lexicon, _ = self._prepare()
+        lexicon = self._prepare().lexicon
         format_ = thought.plan.format
         text, _, _ = thought.early_stopping_text.partition(format_.closing)
         closing = replace(self._tag(format_.closing), token_id=lexicon.marker_ids.get(format_.closing))
@@ -137,18 +142,9 @@ class GrammarCompiler:
         return ThoughtMask(rule, lexicon, after)
 
     def _compile(self, grammar: str, *, param: str) -> "GrammarMask":
-        lexicon, tokenizer = self._prepare()
-        with self._lock:
-            matcher = self._matchers.get(grammar)
-            if matcher is None:
-                matcher = _new_matcher(tokenizer, grammar, param=param)
-                self._matchers[grammar] = matcher
-            self._matchers.move_to_end(grammar)
-            if len(self._matchers) > _MAX_CACHED_GRAMMARS:
-                self._matchers.popitem(last=False)
-            return GrammarMask(matcher.deep_copy(), lexicon)
+        return self._prepare().mask(grammar, param=param)
 
-    def _prepare(self) -> tuple[Lexicon, LLTokenizer]:
+    def _prepare(self) -> "Grammars":
         with self._lock:
             if self._prepared is None:
                 lexicon = Lexicon(
@@ -156,17 +152,55 @@ class GrammarCompiler:
                     end_token_ids=self._eos_token_ids,
                     vocab_size=self._vocab_size,
                     markers=all_tags(),
+                    files=self._files,
                 )
-                self._prepared = lexicon, _library_tokenizer(lexicon)
+                self._prepared = Grammars(lexicon)
             return self._prepared
+
+
+class Grammars:
+    """The compiled grammars of one vocabulary. Thread-safe."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self.lexicon = lexicon
+        self._tokenizer = _library_tokenizer(lexicon)
+        self._lock = threading.Lock()
+        self._matchers: OrderedDict[str, LLMatcher] = OrderedDict()
+
+    def mask(self, grammar: str, *, param: str) -> "GrammarMask":
+        """At the grammar's beginning. Raises InvalidRequest, which names `param`."""
+        with self._lock:
+            matcher = self._matchers.get(grammar)
+            if matcher is None:
+                matcher = _new_matcher(self._tokenizer, grammar, param=param)
+                self._matchers[grammar] = matcher
+            self._matchers.move_to_end(grammar)
+            if len(self._matchers) > _MAX_CACHED_GRAMMARS:
+                self._matchers.popitem(last=False)
+            return GrammarMask(matcher.deep_copy(), self.lexicon, grammar)
+
+
+@lru_cache(maxsize=4)
+def grammars_of(lexicon: Lexicon) -> Grammars:
+    """For masks that came from another process: as lexicons do, those of one vocabulary share everything."""
+    return Grammars(lexicon)
+
+
+def _mask_of(lexicon: Lexicon, grammar: str) -> "GrammarMask":
+    return grammars_of(lexicon).mask(grammar, param="response_format")
 
 
 class GrammarMask:
     """A grammar at one place in one sequence. After a dead end only end tokens are allowed."""
 
-    def __init__(self, matcher: LLMatcher, lexicon: Lexicon) -> None:
+    def __init__(self, matcher: LLMatcher, lexicon: Lexicon, grammar: str) -> None:
         self._matcher = matcher
         self._lexicon = lexicon
+        self._grammar = grammar
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as it begins."""
+        return _mask_of, (self._lexicon, self._grammar)
 
     @property
     def is_done(self) -> bool:
@@ -193,7 +227,7 @@ class GrammarMask:
 
     def fork(self) -> "GrammarMask":
         """See TokenMask."""
-        return GrammarMask(self._matcher.deep_copy(), self._lexicon)
+        return GrammarMask(self._matcher.deep_copy(), self._lexicon, self._grammar)
 
     def _only_ends(self) -> Bits | None:
         """None for a model without end tokens: something has to be sampled until the length ends it."""

@@ -2,23 +2,37 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mindserve.text.base import Tokenizer
+from mindserve.text.load import load_tokenizer
 
 
 class Lexicon:
     """Built once per model, which takes a moment for 150 000 tokens; read-only and thread-safe afterwards."""
 
     def __init__(
-        self, tokenizer: Tokenizer, *, end_token_ids: frozenset[int], vocab_size: int, markers: frozenset[str]
+        self,
+        tokenizer: Tokenizer,
+        *,
+        end_token_ids: frozenset[int],
+        vocab_size: int,
+        markers: frozenset[str],
+        files: Path | None = None,
     ) -> None:
-        """`vocab_size` is the model's; `markers` are the tags for which the vocabulary may have tokens."""
+        """`vocab_size` is the model's; `markers` are the tags for which the vocabulary may have tokens.
+
+        `files`: the model's, from which another process loads the tokenizer; None: it is pickled itself.
+        """
         self.end_token_ids = end_token_ids
         self.vocab_size = vocab_size
         self._tokenizer = tokenizer
+        self._markers = markers
+        self._files = files
         self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(min(tokenizer.vocab_size, vocab_size))]
         found = {marker: tokenizer.token_id(marker) for marker in markers}
         self.marker_ids = {
@@ -40,6 +54,13 @@ class Lexicon:
         self.known_bits = self.bits(range(len(self.tokens)))
         """The mask that allows every token of the vocabulary."""
         self._longest = max(map(len, self._ids), default=1)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Too large to be sent with every mask: it is made again where it is wanted."""
+        rest = (self.end_token_ids, self.vocab_size, self._markers)
+        return (
+            (_with_tokenizer, (self._tokenizer, *rest)) if self._files is None else (_from_files, (self._files, *rest))
+        )
 
     def bits(self, token_ids: Iterable[int]) -> NDArray[np.uint32]:
         """The mask that allows these tokens only."""
@@ -83,3 +104,16 @@ class Lexicon:
         """The token that is the tag, or those that spell it."""
         token_id = self.marker_ids.get(text)
         return self.encode(text) if token_id is None else [token_id]
+
+
+def _with_tokenizer(
+    tokenizer: Tokenizer, end_token_ids: frozenset[int], vocab_size: int, markers: frozenset[str]
+) -> Lexicon:
+    return Lexicon(tokenizer, end_token_ids=end_token_ids, vocab_size=vocab_size, markers=markers)
+
+
+@lru_cache(maxsize=4)
+def _from_files(files: Path, end_token_ids: frozenset[int], vocab_size: int, markers: frozenset[str]) -> Lexicon:
+    """Once per process and model."""
+    tokenizer = load_tokenizer(files)
+    return Lexicon(tokenizer, end_token_ids=end_token_ids, vocab_size=vocab_size, markers=markers, files=files)

@@ -134,6 +134,10 @@ class ThoughtMask:
         self._forced: tuple[int, ...] = ()
         self._free = _Free()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as it begins."""
+        return ThoughtMask, (self._rule, self._lexicon, self._after)
+
     def allowed(self) -> Bits | None:
         """See TokenMask."""
         if self._forced:
@@ -239,6 +243,10 @@ class CallMask:
         self._watched = [(trigger, TagWatcher(trigger.tag, lexicon)) for trigger in triggers]
         self._call: Constraint | None = None
         self._free = _Free()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as it begins."""
+        return CallMask, ([trigger for trigger, _ in self._watched], self._lexicon)
 
     is_done = False
 
