@@ -18,7 +18,7 @@ async def watch_mode(state: ServerState) -> None:
     file = state.settings.server.config_file
     if file is None:
         return
-    seen = await asyncio.to_thread(_stamp, file)
+    seen = None  # the file may have changed between its reading and now
     while True:
         await asyncio.sleep(INTERVAL_S)
         stamp = await asyncio.to_thread(_stamp, file)
