@@ -12,7 +12,7 @@ from typing import Protocol
 from bench.client import ChatClient, closed_loop
 from bench.figures import Figures, load_figures
 from bench.prompts import Message, Words
-from bench.servers import RIVALS_PYTHON, Child, Server, python_module
+from bench.servers import RIVALS_PYTHON, STOP_TIMEOUT_S, Child, Server, python_module
 from bench.worker_loop import LoadTask
 
 
@@ -98,6 +98,15 @@ class WorkerProcess(Child):
         self.process.stdin.write(task.to_line().encode() + b"\n")
         return json.loads(self._next_line())
 
+    def stop(self) -> None:
+        """The end of its tasks is the end of the worker: it closes what it has opened."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            super().stop()
+
 
 class WorkerContender:
     """An engine without HTTP, in waves or in a closed loop."""
@@ -125,9 +134,9 @@ class WorkerContender:
         self.child.stop()
 
 
-def start_offline(model: Path, *, log: Path) -> WorkerProcess:
-    """Our engine without HTTP."""
-    return WorkerProcess(python_module("bench.offline", str(model)), log=log)
+def start_offline(model: Path, *, log: Path, is_replica: bool = False) -> WorkerProcess:
+    """Our engine without HTTP, in its process or as a replica on a Ray cluster."""
+    return WorkerProcess(python_module("bench.offline", str(model), *["--replica"] * is_replica), log=log)
 
 
 def start_genai(model: Path, *, log: Path) -> WorkerProcess:

@@ -1,27 +1,30 @@
 """Our engine as a contender without HTTP: token ids in, token events out, on an event loop as the server has one.
 
-usage: python -m bench.offline MODEL
+usage: python -m bench.offline MODEL [--replica]
+
+With `--replica` the engine is a single replica on a Ray cluster.
 """
 
 import asyncio
+import sys
 import time
 from itertools import count
 
 from bench.client import Answer, closed_loop
 from bench.figures import Figures, load_figures
 from bench.worker_loop import LoadTask, gguf_argument, serve_tasks, waves
-from mindserve.engine.base import GenerateRequest, SamplingParams
-from mindserve.engine.native.engine import NativeEngine
-from mindserve.engine.native.load import load_runner
+from mindserve.cli.engines import make_engine
+from mindserve.engine.base import Engine, GenerateRequest, SamplingParams
+from mindserve.engine.replicas import ReplicaEngine
 from mindserve.settings.overrides import for_model
 
 
 class Offline:
     """The engine and the loop that it delivers to."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._loop = asyncio.new_event_loop()
-        self._engine = NativeEngine(for_model(gguf_argument()), load=load_runner)
+        self._engine = engine
         self._numbers = count()
         self._loop.run_until_complete(self._engine.start())
 
@@ -56,7 +59,13 @@ class Offline:
         self._loop.run_until_complete(self._engine.close())
 
 
+def chosen_engine() -> Engine:
+    """As the command line says."""
+    settings = for_model(gguf_argument())
+    return ReplicaEngine(settings, make=make_engine) if "--replica" in sys.argv else make_engine(settings)
+
+
 if __name__ == "__main__":
-    offline = Offline()
+    offline = Offline(chosen_engine())
     serve_tasks(offline.measure)
     offline.close()

@@ -3,6 +3,9 @@
 demo_model=.models/SmolLM2-135M-Instruct.Q4_1.gguf
 demo_model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
+venv=.venv
+# The environment that the functions make and use; a script that wants another one sets it.
+
 say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
 
 has_uv() { command -v uv >/dev/null 2>&1; }
@@ -22,11 +25,11 @@ find_python() {
 
 make_venv() {
     if has_uv; then
-        uv venv --quiet --allow-existing --python "${PYTHON:->=3.11}" .venv
+        uv venv --quiet --allow-existing --python "${PYTHON:->=3.11}" "$venv"
     else
         local python
         python=$(find_python)
-        "$python" -m venv .venv || {
+        "$python" -m venv "$venv" || {
             echo "$python cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2
             return 1
         }
@@ -35,24 +38,25 @@ make_venv() {
 
 pip_install() {
     if has_uv; then
-        uv pip install --python .venv/bin/python "$@"
+        uv pip install --python "$venv/bin/python" "$@"
     else
-        .venv/bin/python -m pip --disable-pip-version-check install "$@"
+        "$venv/bin/python" -m pip --disable-pip-version-check install "$@"
     fi
 }
 
-# make_environment LOCK: .venv with exactly the versions of LOCK, and this package on top, editable.
-# A copy of LOCK and of pyproject.toml in .venv says that this was done, and for which content.
+# make_environment LOCK [REQUIREMENTS]: exactly the versions of LOCK, what REQUIREMENTS adds, and this package on top,
+# editable. A copy of these files and of pyproject.toml in the environment says that this was done, and for which content.
 make_environment() {
-    local lock=$1 done_for=.venv/mindserve-${1%.lock}.done
-    if [ -x .venv/bin/mindserve ] && cat "$lock" pyproject.toml | cmp -s - "$done_for"; then
+    local lock=$1 more=${2:-/dev/null} done_for=$venv/mindserve-${1%.lock}.done
+    if [ -x "$venv/bin/mindserve" ] && cat "$lock" "$more" pyproject.toml | cmp -s - "$done_for"; then
         return
     fi
-    say "Environment: .venv from $lock"
-    [ -x .venv/bin/python ] || make_venv
+    say "Environment: $venv from $lock"
+    [ -x "$venv/bin/python" ] || make_venv
     pip_install --require-hashes -r "$lock"
+    [ "$more" = /dev/null ] || pip_install --constraint <(sed -n 's/^\([^ #].*==.*\) \\$/\1/p' "$lock") -r "$more"
     pip_install --no-deps -e .
-    cat "$lock" pyproject.toml >"$done_for"
+    cat "$lock" "$more" pyproject.toml >"$done_for"
 }
 
 has_demo_model() { [ -f "$demo_model" ] && echo "$demo_model_sha256  $demo_model" | sha256sum --check --status; }

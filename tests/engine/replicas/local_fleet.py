@@ -57,8 +57,9 @@ class LocalFleet:
 
     async def answer(self, route: Route, server: str, number: int, request: bytes) -> None:
         self.routes.append(route)
-        ranked = self._affinity.rank(route.keys, route.loads)
-        name = next(name for name in ranked if name in self.replicas)
+        where = list(self._calls.values())
+        loads = {name: where.count(name) for name in route.among if name in self.replicas}
+        name = self._affinity.rank(route.keys, loads)[0]
         self._affinity.record(route.keys, name)
         call = asyncio.create_task(self.replicas[name].answer(route, server, number, request))
         self._calls[call] = name

@@ -73,11 +73,11 @@ class ReplicaEngine:
         """Send a request to a replica. Raises NotReady, InvalidRequest, PromptTooLong."""
         if self._members is None or self._requests is None:
             raise NotReady("The engine is not running.")
-        loads = self._members.loads()
-        if not loads:
+        replicas = self._members.healthy
+        if not replicas:
             raise NotReady("No replica can answer at the moment.")
         self._refuse(request, self._members)
-        return self._requests.start(request, Route(loads=loads, keys=prefix_keys(request)))
+        return self._requests.start(request, Route(among=replicas, keys=prefix_keys(request)))
 
     def _refuse(self, request: GenerateRequest, members: Members) -> None:
         """What the replicas would refuse for reasons that are known here."""

@@ -32,20 +32,17 @@ class Members:
         """Replicas that could not load an adapter."""
         self._changes = asyncio.Lock()
         """Held while an adapter or a replica comes or goes."""
+        self._is_closing = False
 
     @property
-    def healthy(self) -> list[str]:
+    def healthy(self) -> tuple[str, ...]:
         """Replicas that can answer."""
-        return [replica for replica, link in self._links.items() if link.is_healthy]
+        return tuple(replica for replica, link in self._links.items() if link.is_healthy)
 
     @property
     def adapters(self) -> frozenset[str]:
         """Names of the adapters that requests may use."""
         return frozenset(self._adapters)
-
-    def loads(self) -> dict[str, int]:
-        """Requests of this server on each healthy replica."""
-        return {replica: self._requests.load(replica) for replica in self.healthy}
 
     def stats(self) -> EngineStats:
         """The sum over all replicas, as of their last parcels."""
@@ -92,7 +89,8 @@ class Members:
 
     def _unlink(self, replica: str, ended: asyncio.Task[None]) -> None:
         error = None if ended.cancelled() else ended.exception()
-        log.warning("replica %s is gone%s", replica, f": {type(error).__name__}" if error else "")
+        if not self._is_closing:
+            log.warning("replica %s is gone%s", replica, f": {type(error).__name__}" if error else "")
         del self._links[replica], self._tasks[replica]
         self._requests.lose(replica)
 
@@ -126,6 +124,7 @@ class Members:
 
     async def close(self) -> None:
         """Close all streams."""
+        self._is_closing = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

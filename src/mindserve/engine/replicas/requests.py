@@ -41,10 +41,6 @@ class Requests:
         self._running: dict[int, Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def load(self, replica: str) -> int:
-        """How many requests a replica has."""
-        return sum(running.replica == replica for running in self._running.values())
-
     def start(self, request: GenerateRequest, route: Route) -> ReplicaStream:
         """Have a request answered by whichever replica the router chooses."""
         number = next(self._numbers)

@@ -1,6 +1,8 @@
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
-"""Our policy as a router of Ray Serve; Serve makes it in the server's process, and asks for every call."""
+"""Our policy as a router of Ray Serve; Serve makes it in the server's process, and asks it about every call."""
+
+from collections import Counter
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
@@ -9,11 +11,16 @@ from mindserve.engine.replicas.wire import Route
 
 
 class AffinityRouter(RequestRouter):
-    """Sends a call where its `Route`, the first argument, says."""
+    """Sends a call where its `Route`, the first argument, says.
+
+    It counts the requests of every replica itself, from its choice on: Serve's count lags behind a burst.
+    """
 
     def initialize_state(self, **kwargs: object) -> None:
         """Serve's second constructor."""
         self._affinity = Affinity()
+        self._chosen: dict[str, str] = {}
+        """Request and replica."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Replicas have come or gone."""
@@ -23,7 +30,7 @@ class AffinityRouter(RequestRouter):
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Replicas in the order in which Serve should try them; those that are full are passed over."""
+        """Replicas in the order in which Serve should try them; it passes over those that do not answer."""
         if pending_request is None:
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True
@@ -31,14 +38,27 @@ class AffinityRouter(RequestRouter):
         by_name = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
         if route.to is not None:
             return [[by_name[route.to]]] if route.to in by_name else []
-        loads = {name: self._load(by_name[name], known) for name, known in route.loads.items() if name in by_name}
-        return [[by_name[name]] for name in self._affinity.rank(route.keys, loads)] or [candidate_replicas]
+        taking_part = [name for name in route.among if name in by_name] or list(by_name)
+        return [[by_name[name]] for name in self._ranked(taking_part, pending_request)]
 
-    def _load(self, replica: RunningReplica, known: int) -> int:
-        """Calls on a replica. Serve counts every one at once, but forgets its count after some seconds without any."""
-        counted = self.replica_queue_len_cache.get(replica.replica_id)
-        return known if counted is None else counted
+    def _ranked(self, replicas: list[str], request: PendingRequest) -> list[str]:
+        number = request.metadata.internal_request_id
+        self._chosen.pop(number, None)  # it is there when Serve has to try again
+        loads = Counter(self._chosen.values())
+        ranked = self._affinity.rank(request.args[0].keys, {name: loads[name] for name in replicas})
+        if ranked:
+            self._chosen[number] = ranked[0]
+            request.future.add_done_callback(lambda future: future.cancelled() and self._chosen.pop(number, None))
+        return ranked
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: object) -> None:
         """The replica has the call."""
-        self._affinity.record(pending_request.args[0].keys, replica_id.unique_id)
+        route: Route = pending_request.args[0]
+        if route.to is None:
+            self._chosen[pending_request.metadata.internal_request_id] = replica_id.unique_id
+            self._affinity.record(route.keys, replica_id.unique_id)
+
+    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
+        """The call is over, or the replica did not take it."""
+        if self._chosen.get(internal_request_id) == replica_id.unique_id:
+            del self._chosen[internal_request_id]

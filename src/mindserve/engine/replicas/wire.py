@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -20,8 +20,8 @@ class Route:
 
     to: str | None = None
     """The one replica that is meant."""
-    loads: dict[str, int] = field(default_factory=dict[str, int])
-    """Otherwise: the replicas that take part, and how many requests of this server each has."""
+    among: tuple[str, ...] = ()
+    """Otherwise: the replicas that take part."""
     keys: tuple[int, ...] = ()
     """Of the prompt's beginnings, longest first (`affinity.prefix_keys`)."""
 
