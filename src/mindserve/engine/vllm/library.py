@@ -1,0 +1,171 @@
+"""The real vLLM behind `border.Core`. Imported only when an engine starts; the one module that calls vLLM's engine."""
+
+# pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false
+
+import dataclasses
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from vllm import SamplingParams, TokensPrompt
+from vllm import exceptions as vllm_exceptions
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import RequestOutputKind
+from vllm.usage.usage_lib import UsageContext
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+from mindserve.engine.vllm.border import Adapter, Output, Question
+from mindserve.engine.vllm.figures import Figures
+from mindserve.engine.vllm.media import collapsed, media_data, media_digests
+from mindserve.engine.vllm.model import ModelFacts
+from mindserve.engine.vllm.options import check_names, engine_args
+from mindserve.errors import EngineFailure, InvalidRequest, MindserveError, ModelLoadError
+from mindserve.settings.values import Settings
+
+logger = logging.getLogger(__name__)
+
+_CLIENT_ERRORS: tuple[type[Exception], ...] = (
+    ValueError,
+    getattr(vllm_exceptions, "VLLMClientError", ValueError),
+)
+_MAX_ERROR_LENGTH = 500
+
+
+class VllmCore:
+    """Made on any thread, which takes a minute; used on one event loop from `connect` on."""
+
+    def __init__(self, settings: Settings, facts: ModelFacts, figures: Figures) -> None:
+        """Raises ConfigError and ModelLoadError."""
+        check_names(settings.engine, {field.name for field in dataclasses.fields(AsyncEngineArgs)})
+        wanted = engine_args(settings, facts)
+
+        def recorder(_config: object, index: int = 0) -> StatLoggerBase:
+            return _Recorder(figures, index)
+
+        try:
+            args = AsyncEngineArgs(**_within_model(wanted))
+            self._llm = AsyncLLM.from_engine_args(
+                args, usage_context=UsageContext.OPENAI_API_SERVER, stat_loggers=[recorder]
+            )
+        except Exception as error:
+            logger.error("vLLM did not start", exc_info=error)
+            raise ModelLoadError(f"vLLM did not start: {str(error)[:_MAX_ERROR_LENGTH]}") from error
+
+    @property
+    def vocab_size(self) -> int:
+        """See Core."""
+        return self._llm.model_config.get_vocab_size()
+
+    @property
+    def max_context_len(self) -> int:
+        """See Core."""
+        return self._llm.model_config.max_model_len
+
+    @property
+    def block_count(self) -> int:
+        """One block of each engine is never used."""
+        config = self._llm.vllm_config
+        return (config.cache_config.num_gpu_blocks or 0) - config.parallel_config.data_parallel_size
+
+    @property
+    def takes_adapters(self) -> bool:
+        """See Core."""
+        return self._llm.vllm_config.lora_config is not None
+
+    @property
+    def max_adapters(self) -> int:
+        """See Core."""
+        lora = self._llm.vllm_config.lora_config
+        return 0 if lora is None else lora.max_cpu_loras or lora.max_loras
+
+    @property
+    def is_dead(self) -> bool:
+        """See Core."""
+        return self._llm.errored
+
+    async def connect(self) -> None:
+        """See Core."""
+        await self._llm.get_supported_tasks()
+
+    def ask(self, question: Question, request_id: str) -> AsyncIterator[Output]:
+        """See Core."""
+        try:
+            params = SamplingParams(
+                **cast("dict[str, Any]", question.sampling),
+                detokenize=False,
+                output_kind=RequestOutputKind.DELTA,
+                skip_clone=True,
+            )
+        except _CLIENT_ERRORS as error:
+            raise InvalidRequest(str(error)) from error
+        outputs = self._llm.generate(
+            _prompt(question), params, request_id, lora_request=_lora(question.adapter) if question.adapter else None
+        )
+        return cast("AsyncIterator[Output]", outputs)
+
+    def failure(self, error: Exception) -> MindserveError:
+        """See Core."""
+        if isinstance(error, MindserveError):
+            return error
+        if isinstance(error, EngineDeadError) or self.is_dead:
+            return EngineFailure("The engine stopped working.")
+        if isinstance(error, _CLIENT_ERRORS):
+            return InvalidRequest(str(error)[:_MAX_ERROR_LENGTH], param="messages")
+        logger.error("vLLM failed at a request", exc_info=error)
+        return EngineFailure("The engine failed at the request.")
+
+    async def load_adapter(self, adapter: Adapter) -> None:
+        """See Core."""
+        if not await self._llm.add_lora(_lora(adapter)):
+            raise ModelLoadError(f"{adapter.path}: vLLM did not take the adapter.")
+
+    async def unload_adapter(self, adapter: Adapter) -> None:
+        """See Core."""
+        await self._llm.remove_lora(adapter.number)
+
+    def close(self) -> None:
+        """See Core."""
+        self._llm.shutdown()
+
+
+class _Recorder(StatLoggerBase):
+    """Called with every step of one engine."""
+
+    def __init__(self, figures: Figures, index: int) -> None:
+        self._figures = figures
+        self._index = index
+
+    def record(
+        self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
+    ) -> None:
+        """See StatLoggerBase."""
+        self._figures.record(engine_idx, scheduler_stats, iteration_stats)
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to say."""
+
+
+def _within_model(args: dict[str, object]) -> dict[str, Any]:
+    """vLLM refuses a length beyond the model's own, which it alone knows for every family."""
+    asked = cast("int", args["max_model_len"])
+    unbounded: dict[str, Any] = {name: value for name, value in args.items() if name != "max_model_len"}
+    longest = AsyncEngineArgs(**unbounded).create_model_config().max_model_len
+    return unbounded | {"max_model_len": min(asked, longest)}
+
+
+def _prompt(question: Question) -> Any:
+    if not question.media:
+        return TokensPrompt(prompt_token_ids=question.token_ids)
+    return TokensPrompt(
+        prompt_token_ids=collapsed(question.token_ids, question.media),
+        multi_modal_data=dict(media_data(question.media)),
+        multi_modal_uuids=dict(media_digests(question.media)),
+    )
+
+
+def _lora(adapter: Adapter) -> LoRARequest:
+    return LoRARequest(lora_name=adapter.key, lora_int_id=adapter.number, lora_path=str(adapter.path))
