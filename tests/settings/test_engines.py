@@ -82,11 +82,14 @@ def test_the_native_engine_does_not_care(sizes: dict[str, Any], key: str) -> Non
 
 
 def test_the_warning_names_what_the_chosen_engine_ignores() -> None:
-    sizes, own = {"worldSize": 2, "tp": 2, "pp": 1, "dp": 1}, {"vllm": {"max_num_seqs": 8}}
+    sizes, own = {"worldSize": 2, "tp": 2, "pp": 1, "dp": 1}, {"vllm": {"max_num_seqs": 8}, "stepTokenBudget": 64}
     (native,), (vllm,) = read(name="mindserve_native", own=own, **sizes).warnings, read(own=own, **sizes).warnings
     for name in (*(f"{MODEL}.{size}" for size in sizes), "multiNodesInferEnabled", "MindserveConfig.vllm"):
         assert name in native
         assert name not in vllm
+    for name in ("MindserveConfig.stepTokenBudget", "ScheduleConfig.maxPrefillBatchSize"):
+        assert name in vllm
+        assert name not in native
     for warning in (native, vllm):
         assert "BackendConfig.npuDeviceIds" in warning
         assert "backendName" not in warning

@@ -96,6 +96,18 @@ def test_adapters_get_room_for_the_largest(ranks: tuple[int, ...], taken: int) -
     assert args["max_cpu_loras"] >= 16
 
 
+@pytest.mark.parametrize(
+    ("count", "rank", "ranks", "taken"), [(2, 0, (), (2, 16)), (4, 64, (8,), (4, 64)), (1, 8, (8, 8), (2, 8))]
+)
+def test_the_file_says_how_many_adapters_and_how_large(
+    count: int, rank: int, ranks: tuple[int, ...], taken: tuple[int, int]
+) -> None:
+    model = ModelSettings(name="m", path=Path("/models/m"), max_loras=count, max_lora_rank=rank)
+    args = engine_args(Settings(model=model), replace(FACTS, adapter_ranks=ranks))
+    assert args["enable_lora"] is True
+    assert (args["max_loras"], args["max_lora_rank"]) == taken
+
+
 def test_the_operators_own_arguments_win() -> None:
     args = args_of(vllm={"max_num_seqs": 7, "enforce_eager": True, "enable_lora": True})
     assert (args["max_num_seqs"], args["enforce_eager"], args["enable_lora"]) == (7, True, True)

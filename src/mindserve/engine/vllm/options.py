@@ -6,7 +6,14 @@ from typing import Final
 
 from mindserve.engine.vllm.model import ModelFacts
 from mindserve.errors import ConfigError
-from mindserve.settings.values import CachePrecision, EngineSettings, Precision, SchedulerSettings, Settings
+from mindserve.settings.values import (
+    CachePrecision,
+    EngineSettings,
+    ModelSettings,
+    Precision,
+    SchedulerSettings,
+    Settings,
+)
 
 OWN_KEY: Final = "MindserveConfig.vllm"
 
@@ -52,7 +59,7 @@ def engine_args(settings: Settings, facts: ModelFacts) -> dict[str, object]:
     }
     if engine.cache_bytes:
         args["kv_cache_memory_bytes"] = engine.cache_bytes
-    return args | _parallel(engine) | _adapters(facts) | _given(engine)
+    return args | _parallel(engine) | _adapters(model, facts) | _given(engine)
 
 
 def check_names(engine: EngineSettings, known: Collection[str]) -> None:
@@ -111,12 +118,12 @@ def _parallel(engine: EngineSettings) -> dict[str, object]:
     return args
 
 
-def _adapters(facts: ModelFacts) -> dict[str, object]:
-    """Room for the configured adapters, and for some more of their size that are loaded at run time."""
-    if not facts.adapter_ranks:
+def _adapters(model: ModelSettings, facts: ModelFacts) -> dict[str, object]:
+    """Room for the configured adapters or as many as the file says, and for some more that are loaded at run time."""
+    count = max(model.max_loras, len(facts.adapter_ranks))
+    if not count:
         return {}
-    wanted = max(_USUAL_RANK, *facts.adapter_ranks)
-    count = len(facts.adapter_ranks)
+    wanted = max((model.max_lora_rank or _USUAL_RANK, *facts.adapter_ranks))
     return {
         "enable_lora": True,
         "max_loras": count,
