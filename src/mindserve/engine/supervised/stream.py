@@ -7,6 +7,7 @@ from time import perf_counter
 from msgspec.structs import replace
 
 from mindserve.engine.base import FinishReason, StepInfo, TokenEvent, TokenStream
+from mindserve.engine.supervised.interrupt import Interrupt
 from mindserve.errors import EngineFailure
 
 
@@ -21,26 +22,20 @@ class SupervisedStream:
         self._on_failure = on_failure
         self._failure: EngineFailure | None = None
         self._is_abandoned = False
-        self._wait: asyncio.Timeout | None = None
+        self._interrupt = Interrupt()
 
     def __aiter__(self) -> "SupervisedStream":
         return self
 
     async def __anext__(self) -> list[TokenEvent]:
         while self._live:
-            is_last_look = self._is_abandoned
+            if self._is_abandoned:
+                return await self._last_look()
             try:
-                async with asyncio.timeout(0 if is_last_look else None) as self._wait:
+                with self._interrupt:
                     return self._passed(await anext(self._steps))
             except StopAsyncIteration:
                 return self._missing_ends()
-            except TimeoutError:
-                if is_last_look:
-                    return self._missing_ends()
-                if not self._is_abandoned:
-                    raise
-            finally:
-                self._wait = None
         raise StopAsyncIteration
 
     def cancel(self, index: int | None = None) -> None:
@@ -54,8 +49,15 @@ class SupervisedStream:
     def abandon(self) -> None:
         """The engine is gone. What it has said is still read, and nothing more is waited for."""
         self._is_abandoned = True
-        if self._wait is not None:
-            self._wait.reschedule(0)
+        self._interrupt.use()
+
+    async def _last_look(self) -> list[TokenEvent]:
+        """Without waiting."""
+        try:
+            async with asyncio.timeout(0):
+                return self._passed(await anext(self._steps))
+        except (StopAsyncIteration, TimeoutError):
+            return self._missing_ends()
 
     def _passed(self, events: list[TokenEvent]) -> list[TokenEvent]:
         for event in events:
