@@ -91,6 +91,7 @@ def test_facts(server: Running) -> None:
     config = server.get("/v1/config").json()
     assert config["modelName"] == "scripted"
     assert config["maxSeqLen"] == 32768
+    assert (config["cacheBlockSize"], config["worldSize"]) == (32, 1)
     slots = server.get("/v2/models/scripted/getSlotCount").json()
     assert set(slots) == {"total_slots", "free_slots", "available_tokens_length"}
     assert slots["free_slots"] == slots["total_slots"] == 200

@@ -1,5 +1,6 @@
 """The embedded engine dies under a running server, and lives again."""
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from mindserve.errors import EngineFailure, ModelLoadError
 
 from .conftest import native
 from .fold import Json
-from .servers import Server, eventually
+from .servers import MODEL, Server, eventually
 
 
 class Fate:
@@ -94,3 +95,23 @@ def test_a_dead_engine_is_replaced(
         assert after["choices"] == before["choices"]
         assert up.metric("engine_restarts_total") == 1
         assert up.metric("prompt_tokens_total") > counted
+
+
+def test_running_streams_hear_of_the_death(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    death = Fate(monkeypatch)
+    death.breaks(Scheduler, "schedule", ZeroDivisionError("the thread dies"))
+    body = {"model": MODEL, **_said("Hello", stream=True, ignore_eos=True, max_tokens=400)}
+    with native(tmp_path) as up:
+        with up.client.stream("POST", "/v1/chat/completions", json=body) as response:
+            lines = response.iter_lines()
+            assert '"delta"' in next(lines)
+            death.strike()
+            events = [line.removeprefix("data: ") for line in lines if line]
+        assert json.loads(events[-1]) == {
+            "error": "The engine stopped working.",
+            "error_type": "Incomplete Generation",
+        }
+        assert all("error" not in json.loads(event) for event in events[:-1])
+        death.relent()
+        eventually(lambda: up.post(_said("Hello")).status_code == 200)
+        assert up.metric("engine_restarts_total") == 1

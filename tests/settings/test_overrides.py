@@ -89,7 +89,10 @@ def test_settings_of_the_loaded_model_type() -> None:
 
 def test_the_display_is_json_and_masks_secrets() -> None:
     settings = load(FILE)
-    shown = json.dumps(as_plain(replace(settings, server=replace(settings.server, api_key="hunter2"))))
-    assert "hunter2" not in shown
+    engine = replace(settings.engine, vllm={"hf_token": "hunter3", "enforce_eager": True})
+    settings = replace(settings, server=replace(settings.server, api_key="hunter2"), engine=engine)
+    shown = json.dumps(as_plain(settings))
+    assert "hunter" not in shown
     assert json.loads(shown)["server"]["api_key"] == "***"
+    assert json.loads(shown)["engine"]["vllm"] == {"hf_token": "***", "enforce_eager": True}
     assert json.loads(shown)["model"]["name"] == "llama_65b"

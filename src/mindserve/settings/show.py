@@ -6,7 +6,8 @@ from enum import Enum
 from pathlib import Path
 from typing import cast
 
-SECRET_FIELDS = frozenset({"api_key"})
+SECRET_FIELDS = frozenset({"api_key", "hf_token"})
+"""Ours, and vLLM's among the arguments that are passed on to it."""
 
 
 def as_plain(value: object) -> object:
@@ -20,7 +21,7 @@ def as_plain(value: object) -> object:
     if isinstance(value, frozenset):
         return sorted(str(element) for element in cast(frozenset[object], value))
     if isinstance(value, Mapping):
-        return {str(key): as_plain(element) for key, element in cast(Mapping[object, object], value).items()}
+        return {str(key): _field(str(key), element) for key, element in cast(Mapping[object, object], value).items()}
     return value
 
 
