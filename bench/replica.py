@@ -10,7 +10,9 @@ Ray listens on all interfaces. On a machine that others can reach run this in a 
 """
 
 import argparse
+import contextlib
 import json
+import os
 import statistics
 import tempfile
 from pathlib import Path
@@ -19,6 +21,7 @@ from bench.contenders import Load, WorkerContender, start_offline
 from bench.figures import Figures, medians
 from bench.prompts import Words
 from bench.results import save, versions
+from bench.servers import Child
 
 MODEL = Path(".models/SmolLM2-135M-Instruct.Q4_1.gguf")
 IN_PROCESS, REPLICA = "in process", "replica"
@@ -56,9 +59,25 @@ def measure(name: str, arguments: argparse.Namespace, words: Words, *, log: Path
     contender = WorkerContender(name, worker, in_waves=False)
     try:
         contender.run(load_for(arguments, requests_per_stream=1), words)
-        return contender.run(load_for(arguments, requests_per_stream=arguments.requests_per_stream), words)
+        load, before_s = load_for(arguments, requests_per_stream=arguments.requests_per_stream), family_cpu_s(worker)
+        figures = contender.run(load, words)
+        busy_s = family_cpu_s(worker) - before_s
+        return figures | {"cpu_ms_per_token": round(1000 * busy_s / figures["output_tokens"], 4)}
     finally:
         contender.stop()
+
+
+def family_cpu_s(child: Child) -> float:
+    """Processor time of a process and all its descendants: Ray's processes are that here."""
+    parents: dict[int, tuple[int, float]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = stat.read_text().rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(fields[1]), int(fields[11]) + int(fields[12])
+    family = {child.process.pid}
+    while more := {pid for pid, (parent, _) in parents.items() if parent in family} - family:
+        family |= more
+    return sum(parents[pid][1] for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
 def load_for(arguments: argparse.Namespace, *, requests_per_stream: int) -> Load:
@@ -72,16 +91,19 @@ def load_for(arguments: argparse.Namespace, *, requests_per_stream: int) -> Load
 
 def report(runs: dict[str, list[Figures]], arguments: argparse.Namespace) -> None:
     """Print the ratio of throughputs, run by run, and write the file."""
-    pairs = zip(runs[REPLICA], runs[IN_PROCESS], strict=True)
+    pairs = list(zip(runs[REPLICA], runs[IN_PROCESS], strict=True))
     ratios = [round(a["output_tokens_per_s"] / b["output_tokens_per_s"], 4) for a, b in pairs]
+    costs = [round(a["cpu_ms_per_token"] / b["cpu_ms_per_token"], 4) for a, b in pairs]
     for name, figures in runs.items():
         print(f"{name:12}{json.dumps(medians(figures))}")
     print(f"throughput of a replica: {statistics.median(ratios):.3f} of the engine in process ({ratios})")
+    print(f"processor time per token: {statistics.median(costs):.3f} times as much ({costs})")
     content = {
         "settings": {name: str(value) for name, value in vars(arguments).items()},
         "versions": versions("mindserve", "openvino", "numpy", "ray"),
         "ratio": statistics.median(ratios),
         "ratios": ratios,
+        "cpu_ratios": costs,
         "medians": {name: medians(figures) for name, figures in runs.items()},
         "runs": runs,
     }

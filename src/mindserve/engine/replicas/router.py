@@ -2,7 +2,9 @@
 # pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
 """Our policy as a router of Ray Serve; Serve makes it in the server's process, and asks it about every call."""
 
+import asyncio
 from collections import Counter
+from functools import partial
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
@@ -48,8 +50,13 @@ class AffinityRouter(RequestRouter):
         ranked = self._affinity.rank(request.args[0].keys, {name: loads[name] for name in replicas})
         if ranked:
             self._chosen[number] = ranked[0]
-            request.future.add_done_callback(lambda future: future.cancelled() and self._chosen.pop(number, None))
+            request.future.add_done_callback(partial(self._forget_cancelled, number))
         return ranked
+
+    def _forget_cancelled(self, number: str, assignment: asyncio.Future[RunningReplica]) -> None:
+        """Such a request has not been sent, so Serve will not tell of its end."""
+        if assignment.cancelled():
+            self._chosen.pop(number, None)
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: object) -> None:
         """The replica has the call."""
