@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from mindserve.cli import compose as compose_module
+from mindserve.cli import engines as engines_module
 from mindserve.engine.scripted import Answer
 from mindserve.text.bytes_tokenizer import CHATML_TEMPLATE, ByteTokenizer
 
@@ -67,6 +68,7 @@ def server(key: Key, has_markers: bool, tmp_path_factory: pytest.TempPathFactory
     tokenizer = _tokenizer(key, has_markers=has_markers)
     with (
         patch.object(compose_module, "ByteTokenizer", lambda: tokenizer),
+        patch.object(engines_module, "ByteTokenizer", lambda: tokenizer),
         scripted(
             Answer(text="no case was named"),
             *_answers(key),
