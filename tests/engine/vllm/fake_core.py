@@ -38,6 +38,7 @@ class FakeCore:
     vocab_size: int = VOCAB
     max_context_len: int = 512
     block_count: int = 100
+    block_size: int = 16
     takes_adapters: bool = True
     max_adapters: int = 3
     is_dead: bool = False
@@ -75,7 +76,7 @@ class FakeCore:
     async def unload_adapter(self, adapter: Adapter) -> None:
         del self.loaded[adapter.key]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.is_closed = True
 
     def die(self) -> None:

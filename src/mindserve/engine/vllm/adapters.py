@@ -56,6 +56,7 @@ class Adapters:
 
     async def load(self, name: str, path: Path) -> None:
         """Raises ModelLoadError, or InvalidRequest where vLLM takes none or the name is taken."""
+        await asyncio.gather(*self._removals)
         async with self._changing:
             self._refuse(name)
             rank = await asyncio.to_thread(adapter_rank, path)

@@ -84,6 +84,11 @@ class Core(Protocol):
         ...
 
     @property
+    def block_size(self) -> int:
+        """Tokens of one."""
+        ...
+
+    @property
     def takes_adapters(self) -> bool:
         """Whether it was started for LoRA."""
         ...
@@ -118,6 +123,6 @@ class Core(Protocol):
         """No request uses it any more."""
         ...
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Free everything, of a dead one too."""
         ...

@@ -75,7 +75,7 @@ class VllmEngine:
         try:
             await core.connect()
         except Exception as error:
-            core.close()
+            await core.close()
             raise ModelLoadError(f"vLLM ended at its start: {error}") from error
         self._core, self._adapters = core, Adapters(core)
         self._info = ModelInfo(
@@ -83,6 +83,7 @@ class VllmEngine:
             vocab_size=core.vocab_size,
             max_context_len=core.max_context_len,
             eos_token_ids=facts.eos_token_ids,
+            block_size=core.block_size,
             default_top_k=facts.default_top_k,
             media_token_ids=facts.media_token_ids,
         )
@@ -126,14 +127,15 @@ class VllmEngine:
     async def close(self) -> None:
         """Cancel what runs and end all of vLLM's processes, of a dead engine too. Idempotent."""
         core, self._core = self._core, None
+        adapters, self._adapters = self._adapters, None
         for stream in list(self._streams):
             stream.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_PATIENCE_S)
-        if self._adapters is not None:
-            await self._adapters.close()
+        if adapters is not None:
+            await adapters.close()
         if core is not None:
-            core.close()
+            await core.close()
 
     def _running(self) -> tuple[Core, Adapters]:
         if self._core is None or self._adapters is None:

@@ -3,15 +3,19 @@
 # pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false
 
+import asyncio
 import dataclasses
 import logging
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from vllm import SamplingParams, TokensPrompt
+from vllm import SamplingParams
 from vllm import exceptions as vllm_exceptions
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs import TokensPrompt, tokens_input
 from vllm.lora.request import LoRARequest
+from vllm.platforms import current_platform
+from vllm.renderers.inputs.preprocess import parse_model_prompt
 from vllm.sampling_params import RequestOutputKind
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -33,6 +37,8 @@ _CLIENT_ERRORS: tuple[type[Exception], ...] = (
     getattr(vllm_exceptions, "VLLMClientError", ValueError),
 )
 _MAX_ERROR_LENGTH = 500
+_SHUTDOWN_TIMEOUT_S = 20.0
+"""For its processes to end by themselves."""
 
 
 class VllmCore:
@@ -41,7 +47,7 @@ class VllmCore:
     def __init__(self, settings: Settings, facts: ModelFacts, figures: Figures) -> None:
         """Raises ConfigError and ModelLoadError."""
         check_names(settings.engine, {field.name for field in dataclasses.fields(AsyncEngineArgs)})
-        wanted = engine_args(settings, facts)
+        wanted = _platform_args() | engine_args(settings, facts)
 
         def recorder(_config: object, index: int = 0) -> StatLoggerBase:
             return _Recorder(figures, index)
@@ -72,15 +78,22 @@ class VllmCore:
         return (config.cache_config.num_gpu_blocks or 0) - config.parallel_config.data_parallel_size
 
     @property
+    def block_size(self) -> int:
+        """See Core."""
+        return self._llm.vllm_config.cache_config.block_size
+
+    @property
     def takes_adapters(self) -> bool:
         """See Core."""
         return self._llm.vllm_config.lora_config is not None
 
     @property
     def max_adapters(self) -> int:
-        """See Core."""
+        """On CPUs requests without an adapter get what is in the batch's last place, which therefore stays empty."""
         lora = self._llm.vllm_config.lora_config
-        return 0 if lora is None else lora.max_cpu_loras or lora.max_loras
+        if lora is None:
+            return 0
+        return lora.max_loras - 1 if current_platform.is_cpu() else lora.max_cpu_loras or lora.max_loras
 
     @property
     def is_dead(self) -> bool:
@@ -102,10 +115,18 @@ class VllmCore:
             )
         except _CLIENT_ERRORS as error:
             raise InvalidRequest(str(error)) from error
-        outputs = self._llm.generate(
-            _prompt(question), params, request_id, lora_request=_lora(question.adapter) if question.adapter else None
-        )
-        return cast("AsyncIterator[Output]", outputs)
+        lora = None if question.adapter is None else _lora(question.adapter)
+        if question.media:
+            return self._ask_with_media(_media_prompt(question), params, request_id, lora)
+        return self._llm.generate(tokens_input(question.token_ids), params, request_id, lora_request=lora)
+
+    async def _ask_with_media(
+        self, prompt: TokensPrompt, params: SamplingParams, request_id: str, lora: LoRARequest | None
+    ) -> AsyncIterator[Output]:
+        """vLLM prepares media on threads of its own."""
+        (rendered,) = await self._llm.renderer.render_cmpl_async([parse_model_prompt(self._llm.model_config, prompt)])
+        async for output in self._llm.generate(rendered, params, request_id, lora_request=lora):
+            yield output
 
     def failure(self, error: Exception) -> MindserveError:
         """See Core."""
@@ -127,9 +148,11 @@ class VllmCore:
         """See Core."""
         await self._llm.remove_lora(adapter.number)
 
-    def close(self) -> None:
-        """See Core."""
-        self._llm.shutdown()
+    async def close(self) -> None:
+        """The task that reads outputs ends first: it would call this a crash."""
+        if (reader := self._llm.output_handler) is not None:
+            reader.cancel()
+        await asyncio.to_thread(self._llm.shutdown, _SHUTDOWN_TIMEOUT_S)
 
 
 class _Recorder(StatLoggerBase):
@@ -149,6 +172,12 @@ class _Recorder(StatLoggerBase):
         """Nothing to say."""
 
 
+def _platform_args() -> dict[str, object]:
+    """Where a seeded request's prompt is read in chunks, vLLM turns its generator back, which those of CPUs refuse: the
+    engine would end."""
+    return {"enable_chunked_prefill": False} if current_platform.is_cpu() else {}
+
+
 def _within_model(args: dict[str, object]) -> dict[str, Any]:
     """vLLM refuses a length beyond the model's own, which it alone knows for every family."""
     asked = cast("int", args["max_model_len"])
@@ -157,9 +186,8 @@ def _within_model(args: dict[str, object]) -> dict[str, Any]:
     return unbounded | {"max_model_len": min(asked, longest)}
 
 
-def _prompt(question: Question) -> Any:
-    if not question.media:
-        return TokensPrompt(prompt_token_ids=question.token_ids)
+def _media_prompt(question: Question) -> TokensPrompt:
+    """Raises InvalidRequest."""
     return TokensPrompt(
         prompt_token_ids=collapsed(question.token_ids, question.media),
         multi_modal_data=dict(media_data(question.media)),

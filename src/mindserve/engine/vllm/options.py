@@ -25,8 +25,10 @@ _CACHE_DTYPES: Final = {CachePrecision.AUTO: "auto", CachePrecision.F16: "float1
 _RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM takes as `max_lora_rank`."""
 _USUAL_RANK: Final = 16
-MIN_LOADED_ADAPTERS: Final = 16
-"""How many may be loaded at run time at least, where the engine has adapters at all."""
+_MIN_LOADED_ADAPTERS: Final = 16
+"""How many may be loaded at a time at least, where the engine has adapters at all."""
+_USUAL_ADAPTERS: Final = 3
+"""How many may be in a batch where the file does not say and no more are configured."""
 _SHOWN_LOGPROBS: Final = 20
 _SPARE_CANDIDATES: Final = 64
 """Beam search needs as many as there are end tokens, beside its beams."""
@@ -120,14 +122,14 @@ def _parallel(engine: EngineSettings) -> dict[str, object]:
 
 def _adapters(model: ModelSettings, facts: ModelFacts) -> dict[str, object]:
     """Room for the configured adapters or as many as the file says, and for some more that are loaded at run time."""
-    count = max(model.max_loras, len(facts.adapter_ranks))
-    if not count:
+    if not model.max_loras and not facts.adapter_ranks:
         return {}
+    count = max(model.max_loras or _USUAL_ADAPTERS, len(facts.adapter_ranks))
     wanted = max((model.max_lora_rank or _USUAL_RANK, *facts.adapter_ranks))
     return {
         "enable_lora": True,
-        "max_loras": count,
-        "max_cpu_loras": max(count, MIN_LOADED_ADAPTERS),
+        "max_loras": count + 1,
+        "max_cpu_loras": max(count + 1, _MIN_LOADED_ADAPTERS),
         "max_lora_rank": next((rank for rank in _RANKS if rank >= wanted), _RANKS[-1]),
     }
 
