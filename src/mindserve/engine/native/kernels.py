@@ -5,6 +5,7 @@ next start. Arithmetic is f32: with bf16 prompts are faster where the processor 
 and results depend on what else is in the batch.
 """
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,10 @@ from mindserve.settings.values import CachePrecision, Precision
 QUANTISED_GROUP = 32
 """Activations quantised in groups of 32 cost half a percent of perplexity, per row five times that; without any
 quantisation integer weights are half as fast."""
+
+MAX_KERNELS = 256
+"""Compiled kernels of each kind that are kept for later steps. There is a set for every number of tokens in a step, half
+a megabyte for a small model; the runtime would keep thousands of sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +37,17 @@ class Kernels:
             "INFERENCE_PRECISION_HINT": "f32",
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": self.quantised_group,
             "KV_CACHE_PRECISION": self.cache.value,
+            "CPU_RUNTIME_CACHE_CAPACITY": MAX_KERNELS,
         }
 
 
 EXACT = Kernels()
 """Nothing but f32: what reference numbers are checked with."""
+
+
+def bound_shared_kernels() -> None:
+    """Keep the runtime's library from holding on to what MAX_KERNELS lets go. It reads this when it first works."""
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 
 def kernels_for(precision: Precision, cache: CachePrecision) -> Kernels:

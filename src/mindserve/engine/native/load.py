@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mindserve.engine.base import ModelInfo
 from mindserve.engine.native.adapters.loaded import BaseModel
-from mindserve.engine.native.kernels import kernels_for
+from mindserve.engine.native.kernels import bound_shared_kernels, kernels_for
 from mindserve.engine.native.memory import default_cache_bytes, usable_cores
 from mindserve.engine.native.models.loader import LoadedModel, read_spec
 from mindserve.engine.native.models.prepared import prepare_model
@@ -25,6 +25,7 @@ def _silent(_what: str, _share: float) -> None:
 
 def load_runner(settings: Settings, *, progress: Progress = _silent) -> tuple[NativeRunner, ModelInfo]:
     """The configured model, ready to step. Raises ModelLoadError."""
+    bound_shared_kernels()
     engine = settings.engine
     store = engine.prepared_dir or _default_store()
     longest = settings.model.max_seq_len
