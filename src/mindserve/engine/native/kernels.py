@@ -16,8 +16,8 @@ QUANTISED_GROUP = 32
 quantisation integer weights are half as fast."""
 
 MAX_KERNELS = 256
-"""Compiled kernels of each kind that are kept for later steps. There is a set for every number of tokens in a step, half
-a megabyte for a small model; the runtime would keep thousands of sets."""
+"""Compiled kernels of each kind that are kept for later steps. Every number of tokens in a step has its own set, half a
+megabyte for a small model, and the runtime would keep thousands of sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
