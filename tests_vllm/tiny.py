@@ -4,6 +4,7 @@ Large random weights: the answers differ from prompt to prompt, and adapters cha
 """
 
 import json
+import shutil
 from copy import deepcopy
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 VOCAB = 512
-EOS = 500
+EOS = 468
+TOKENIZER = Path(__file__).parents[1] / "tests" / "data" / "goldens" / "qwen2" / "model"
+"""Its chat template knows tools."""
 _LAYERS = 3
 _SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
 _PROJECTIONS = {"q_proj": (128, 128), "k_proj": (128, 64), "v_proj": (128, 64), "o_proj": (128, 128)}
@@ -41,6 +44,8 @@ def make_model(directory: Path) -> Path:
                 weight.uniform_(0.5, 1.5)
         model.lm_head.weight[EOS] = 0  # never by chance
     model.save_pretrained(directory)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TOKENIZER / name, directory)
     return directory
 
 
