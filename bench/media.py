@@ -143,8 +143,9 @@ async def image_s(engine: NativeEngine, side: int) -> tuple[float, float]:
         request_id="image", prompt_token_ids=prompt, media=(image,), sampling=SamplingParams(max_tokens=1)
     )
     begin = perf_counter()
-    async for _ in engine.submit(request):
-        pass
+    async for events in engine.submit(request):
+        if events[-1].error is not None:
+            raise events[-1].error
     return begin, perf_counter()
 
 

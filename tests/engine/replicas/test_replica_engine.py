@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.engine.replicas.local_fleet import LocalFleet
 
-from mindserve.engine.base import Engine, FinishReason, GenerateRequest, SamplingParams, TokenEvent
+from mindserve.engine.base import Engine, EngineStats, FinishReason, GenerateRequest, SamplingParams, TokenEvent
 from mindserve.engine.replicas import ReplicaEngine
 from mindserve.engine.replicas import engine as engine_module
 from mindserve.engine.scripted import Answer, Script, ScriptedEngine
@@ -246,6 +247,23 @@ async def test_figures_are_sums() -> None:
         for stream in streams:
             stream.cancel()
         await _until(lambda: engine.stats().running == 0)
+
+
+class _Counting(ScriptedEngine):
+    """Says that it has counted, and how much runs."""
+
+    def stats(self) -> EngineStats:
+        return replace(super().stats(), prefix_hits=5, total_blocks=7)
+
+
+async def test_counters_keep_what_a_lost_replica_has_counted() -> None:
+    async with _replicas() as (engine, fleet):
+        for one in fleet.engines.values():
+            one.__class__ = _Counting
+        await _until(lambda: engine.stats().prefix_hits == 10)
+        await fleet.kill(next(iter(fleet.engines)))
+        await _until(lambda: engine.stats().total_blocks == 7)
+        assert engine.stats().prefix_hits == 10
 
 
 async def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from mindserve.engine.base import EngineStats
+from mindserve.engine.counters import Counters
 from mindserve.engine.replicas.fleet import Fleet
 from mindserve.engine.replicas.link import Link
 from mindserve.engine.replicas.requests import Requests
@@ -27,6 +28,8 @@ class Members:
         self._requests = requests
         self._links: dict[str, Link] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._counters = Counters()
+        """Of the replicas that are gone."""
         self._adapters: dict[str, Path] = {}
         self._unfit: set[str] = set()
         """Replicas that could not load an adapter."""
@@ -45,12 +48,12 @@ class Members:
         return frozenset(self._adapters)
 
     def stats(self) -> EngineStats:
-        """The sum over all replicas, as of their last parcels."""
+        """The sum over all replicas, as of their last parcels; counters with those of replicas that are gone."""
         totals = {
             field.name: sum(getattr(link.stats, field.name) for link in self._links.values())
             for field in fields(EngineStats)
         }
-        return EngineStats(**totals)
+        return self._counters.with_past(EngineStats(**totals))
 
     async def refresh(self) -> list[Greeting]:
         """Greet all replicas; link new ones, give silent ones up."""
@@ -91,7 +94,8 @@ class Members:
         error = None if ended.cancelled() else ended.exception()
         if not self._is_closing:
             log.warning("replica %s is gone%s", replica, f": {type(error).__name__}" if error else "")
-        del self._links[replica], self._tasks[replica]
+        self._counters.add(self._links.pop(replica).stats)
+        del self._tasks[replica]
         self._requests.lose(replica)
 
     async def load_adapter(self, name: str, path: Path) -> None:

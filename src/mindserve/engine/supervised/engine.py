@@ -9,7 +9,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mindserve.engine.base import Engine, EngineStats, GenerateRequest, ModelInfo
-from mindserve.engine.supervised.counters import Counters
+from mindserve.engine.counters import Counters
 from mindserve.engine.supervised.stream import SupervisedStream
 from mindserve.errors import EngineFailure, InvalidRequest, MindserveError, NotReady
 
@@ -144,10 +144,16 @@ class SupervisedEngine:
             stream.fail(EngineFailure("The engine has failed. The request can be sent again."))
         try:
             if dead is not None:
-                self._counters.add_last_of(dead)
+                self._keep_figures(dead)
                 await self._close_newest()
         finally:
             _abandon(streams)
+
+    def _keep_figures(self, dead: Engine) -> None:
+        try:
+            self._counters.add(dead.stats())
+        except Exception:
+            logger.exception("The dead engine's figures are lost")
 
     async def _successor(self, *, is_first_in_long: bool) -> Engine:
         if is_first_in_long:

@@ -1,11 +1,8 @@
 """Figures that go on counting from one engine to the next."""
 
-import logging
 from dataclasses import replace
 
-from mindserve.engine.base import Engine, EngineStats
-
-logger = logging.getLogger(__name__)
+from mindserve.engine.base import EngineStats
 
 COUNTERS = ("prefix_queries", "prefix_hits", "preemptions", "draft_tokens", "accepted_tokens", "restarts")
 """The fields of EngineStats that only ever grow; the others tell of the moment."""
@@ -17,12 +14,10 @@ class Counters:
     def __init__(self) -> None:
         self._past = EngineStats()
 
-    def add_last_of(self, engine: Engine) -> None:
+    def add(self, last: EngineStats) -> None:
         """Take over what an engine has counted that will count no more."""
-        try:
-            self._past = self._of_past(engine.stats())
-        except Exception:
-            logger.exception("The dead engine's figures are lost")
+        total = self.with_past(last)
+        self._past = EngineStats(**{name: getattr(total, name) for name in COUNTERS})
 
     def add_restart(self) -> None:
         """Another engine runs."""
@@ -32,7 +27,3 @@ class Counters:
         """An engine's figures and those of the engines before it."""
         past = self._past
         return replace(stats, **{name: getattr(stats, name) + getattr(past, name) for name in COUNTERS})
-
-    def _of_past(self, stats: EngineStats) -> EngineStats:
-        total = self.with_past(stats)
-        return EngineStats(**{name: getattr(total, name) for name in COUNTERS})
