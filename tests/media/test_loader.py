@@ -266,3 +266,27 @@ async def test_tokens_of_all_parts(make_loader: MakeLoader) -> None:
     part = image_part(base64_of(image_bytes(picture(140, 140))))
     assert len(await loader.load([part] * 4)) == 4
     assert "The media take 125 tokens" in await refusal(loader, [part] * 5, PromptTooLong)
+
+
+async def test_engines_that_prepare_media_themselves_get_them_decoded(make_loader: MakeLoader) -> None:
+    """Resized, so that the placeholders fit; the same sizes and tokens as with features."""
+    film = data("video/mp4", video_bytes(frames_of(12, 96, 64), fps=4))
+    parts = [image_part("demo.png"), video_part(film), input_audio(wav_bytes(), "wav")]
+    vision, audio = QwenVisionProcessor(), WhisperProcessor()
+    featured = await make_loader(processors=MediaProcessors(vision=vision, audio=audio)).load(parts)
+    keeping = MediaProcessors(vision=vision, audio=audio, keeps_decoded=True)
+    decoded = await make_loader(processors=keeping).load(parts)
+    assert [item.tokens for item in decoded] == [item.tokens for item in featured]
+    assert [item.digest for item in decoded] == [item.digest for item in featured]
+    assert all(item.decoded is None for item in featured)
+    assert not any(item.features for item in decoded)
+    image, video, sound = [item.decoded for item in decoded]
+    _, rows, columns = featured[0].features["grid_thw"]
+    assert image.data.shape == (rows * 14, columns * 14, 3)
+    steps, rows, columns = featured[1].features["grid_thw"]
+    assert video.data.shape == (steps * 2, rows * 14, columns * 14, 3)
+    assert video.rate == pytest.approx(2 / float(featured[1].features["second_per_grid"]))
+    assert (sound.data.shape, sound.rate) == ((8000,), 16_000)
+    assert decoded[0].size_bytes == image.data.nbytes
+    with pytest.raises(ValueError, match="read-only"):
+        image.data[0] = 0

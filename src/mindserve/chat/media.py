@@ -51,6 +51,7 @@ class PlacedMedia:
                     length=item.tokens,
                     features=item.features,
                     digest=item.digest,
+                    decoded=item.decoded,
                 )
             )
             expanded += [token] * item.tokens

@@ -16,7 +16,7 @@ from mindserve.server.observing import EngineCollector, RateCollector, RequestOb
 from mindserve.server.state import ModelNames, ServerState
 from mindserve.service import ChatService
 from mindserve.settings.models import for_model_type
-from mindserve.settings.values import ApiMode, EngineKind, ModelSettings, Settings
+from mindserve.settings.values import ApiMode, EngineKind, Settings
 from mindserve.telemetry import Metrics
 from mindserve.text.base import Tokenizer
 from mindserve.text.bytes_tokenizer import ByteTokenizer
@@ -54,7 +54,7 @@ async def compose(settings: Settings, *, report: Report) -> Composition:
         for adapter in settings.model.adapters:
             await engine.load_adapter(adapter.name, adapter.path)
         settings = for_model_type(settings, engine.info.model_type)
-        media = _media_loader(settings.model, engine.info)
+        media = _media_loader(settings, engine.info)
         prompts = _prompts(settings, engine.info, tokenizer, media)
         report("preparing constrained decoding", 0.0)
         await asyncio.to_thread(prompts.warm_up)
@@ -66,12 +66,14 @@ async def compose(settings: Settings, *, report: Report) -> Composition:
     return Composition(state=state, engine=engine, media=media)
 
 
-def _media_loader(model: ModelSettings, info: ModelInfo) -> MediaLoader | None:
+def _media_loader(settings: Settings, info: ModelInfo) -> MediaLoader | None:
     """None for models that take text only. Raises ModelLoadError where it is not said how media are prepared."""
     if not info.media:
         return None
+    model = settings.model
     room = min(model.max_input_len, info.max_context_len - 1)
-    processors = load_processors(model.path, max_tokens=room)
+    is_prepared_by_engine = settings.engine.kind is EngineKind.VLLM
+    processors = load_processors(model.path, max_tokens=room, keeps_decoded=is_prepared_by_engine)
     if not info.media <= processors.kinds:
         raise ModelLoadError(f"{model.path}: preprocessor_config.json is missing or for another kind of model")
     return MediaLoader(processors, model.media_dir)

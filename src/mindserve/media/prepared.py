@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mindserve.engine.base import MediaKind
+from mindserve.engine.base import DecodedMedia, MediaKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +24,14 @@ class PreparedMedia:
     """Placeholders in the prompt."""
     digest: bytes
     """Hash of the file and its kind, 32 bytes."""
+    decoded: DecodedMedia | None = None
+    """Instead of features, for engines that make them themselves; resized already."""
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the features."""
-        return sum(array.nbytes for array in self.features.values())
+        """Memory of the arrays."""
+        decoded = 0 if self.decoded is None else self.decoded.data.nbytes
+        return decoded + sum(array.nbytes for array in self.features.values())
 
 
 class MediaCache:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mindserve.contract.request import PartKind
-from mindserve.engine.base import MediaKind
+from mindserve.engine.base import DecodedMedia, MediaKind
 from mindserve.errors import InvalidRequest, ModelLoadError, PromptTooLong
 from mindserve.media.audio import decode_audio
 from mindserve.media.content import DIGEST_BYTES, Content
@@ -41,6 +41,13 @@ _MAX_CONFIG_BYTES: Final = 1024 * 1024
 _Features = dict[str, NDArray[np.generic]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Processed:
+    features: _Features
+    tokens: int
+    decoded: DecodedMedia
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaProcessors:
     """What a model can see and hear. Thread-safe; blocks, so it runs in worker threads."""
@@ -49,6 +56,8 @@ class MediaProcessors:
     audio: WhisperProcessor | None = None
     max_tokens: int | None = None
     """Placeholders that the media of one request may take: more would not fit into a prompt."""
+    keeps_decoded: bool = False
+    """Whether the engine makes the features itself: it gets what was decoded instead."""
 
     @property
     def kinds(self) -> frozenset[MediaKind]:
@@ -63,20 +72,26 @@ class MediaProcessors:
 
     def prepare(self, content: Content, kind: MediaKind, limits: MediaLimits) -> PreparedMedia:
         """Decode and process one file. Raises InvalidRequest and PromptTooLong."""
-        features, tokens = self._process(content.open(), kind, limits)
-        for array in features.values():
+        done = self._process(content.open(), kind, limits)
+        digest = media_digest(content, kind)
+        if self.keeps_decoded:
+            done.decoded.data.setflags(write=False)
+            return PreparedMedia(kind=kind, features={}, tokens=done.tokens, digest=digest, decoded=done.decoded)
+        for array in done.features.values():
             array.setflags(write=False)
-        return PreparedMedia(kind=kind, features=features, tokens=tokens, digest=media_digest(content, kind))
+        return PreparedMedia(kind=kind, features=done.features, tokens=done.tokens, digest=digest)
 
-    def _process(self, file: IO[bytes], kind: MediaKind, limits: MediaLimits) -> tuple[_Features, int]:
+    def _process(self, file: IO[bytes], kind: MediaKind, limits: MediaLimits) -> _Processed:
         if kind is MediaKind.AUDIO and self.audio is not None:
             return _hear(file, self.audio)
         if kind is MediaKind.IMAGE and self.vision is not None:
             image = decode_image(file, max_pixels=limits.max_image_pixels)
-            return _named(self.vision.image(image, self.check_tokens))
+            seen = self.vision.image(image, self.check_tokens)
+            return _seen(seen, DecodedMedia(data=seen.frames[0]))
         if kind is MediaKind.VIDEO and self.vision is not None:
             with open_video(file, self.vision.sampling, limits) as clip:
-                return _named(self.vision.video(clip, self.check_tokens))
+                seen = self.vision.video(clip, self.check_tokens)
+                return _seen(seen, DecodedMedia(data=seen.frames, rate=clip.fps))
         raise InvalidRequest(f"The model does not support {kind} input", param="messages")
 
 
@@ -85,29 +100,34 @@ def media_digest(content: Content, kind: MediaKind) -> bytes:
     return hashlib.blake2b(content.digest(), digest_size=DIGEST_BYTES, person=kind.encode()).digest()
 
 
-def load_processors(model_dir: Path, *, max_tokens: int | None = None) -> MediaProcessors:
+def load_processors(model_dir: Path, *, max_tokens: int | None = None, keeps_decoded: bool = False) -> MediaProcessors:
     """Of a model directory: by its preprocessor_config.json, or by the projector beside a GGUF file; none without
     either. Raises ModelLoadError.
 
-    `max_tokens`: placeholders that the media of one request may take.
+    `max_tokens`: placeholders that the media of one request may take; `keeps_decoded`: see MediaProcessors.
     """
+    vision, audio = _configs(model_dir)
+    return MediaProcessors(
+        vision=None if vision is None else QwenVisionProcessor(vision),
+        audio=None if audio is None else WhisperProcessor(audio),
+        max_tokens=max_tokens,
+        keeps_decoded=keeps_decoded,
+    )
+
+
+def _configs(model_dir: Path) -> tuple[QwenVisionConfig | None, WhisperConfig | None]:
     path = model_dir / _CONFIG_FILE
     if not path.is_file():
-        seen, heard = read_projector(model_dir)
-        return MediaProcessors(
-            vision=None if seen is None else QwenVisionProcessor(seen),
-            audio=None if heard is None else WhisperProcessor(heard),
-            max_tokens=max_tokens,
-        )
+        return read_projector(model_dir)
     config = _read_config(path)
     if "image_processor_type" in config:
-        return MediaProcessors(vision=QwenVisionProcessor(QwenVisionConfig.parse(config)), max_tokens=max_tokens)
+        return QwenVisionConfig.parse(config), None
     if config.get("feature_extractor_type") == "WhisperFeatureExtractor":
-        return MediaProcessors(audio=WhisperProcessor(WhisperConfig.parse(config)), max_tokens=max_tokens)
-    return MediaProcessors()
+        return None, WhisperConfig.parse(config)
+    return None, None
 
 
-def _hear(file: IO[bytes], processor: WhisperProcessor) -> tuple[_Features, int]:
+def _hear(file: IO[bytes], processor: WhisperProcessor) -> _Processed:
     config = processor.config
     samples = decode_audio(file, sampling_rate=config.sampling_rate, max_samples=config.max_samples)
     heard = processor.audio(samples)
@@ -115,14 +135,14 @@ def _hear(file: IO[bytes], processor: WhisperProcessor) -> tuple[_Features, int]
         "input_features": heard.input_features,
         "feature_attention_mask": heard.feature_attention_mask,
     }
-    return features, heard.tokens
+    return _Processed(features, heard.tokens, DecodedMedia(data=samples, rate=config.sampling_rate))
 
 
-def _named(seen: VisionFeatures) -> tuple[_Features, int]:
+def _seen(seen: VisionFeatures, decoded: DecodedMedia) -> _Processed:
     features: _Features = {"pixel_values": seen.pixel_values, "grid_thw": np.array(seen.grid_thw, np.int64)}
     if seen.seconds_per_grid:
         features["second_per_grid"] = np.array(seen.seconds_per_grid, np.float32)
-    return features, seen.tokens
+    return _Processed(features, seen.tokens, decoded)
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:

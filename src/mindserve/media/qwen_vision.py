@@ -76,6 +76,8 @@ class VisionFeatures:
 
     pixel_values: NDArray[np.float32]
     """`[patches, 3 * temporal_patch_size * patch_size ** 2]`."""
+    frames: NDArray[np.uint8]
+    """`[frames, height, width, 3]`, what the patches were cut from; an image is there `temporal_patch_size` times."""
     grid_thw: tuple[int, int, int]
     """Patches in time, height and width."""
     tokens: int
@@ -143,13 +145,15 @@ class QwenVisionProcessor:
             max_pixels=max(most, int(config.min_pixels * 1.05)),
         )
 
-    def _features(self, frames: Sequence[NDArray[np.uint8]], *, seconds_per_grid: float = 0.0) -> VisionFeatures:
+    def _features(self, images: Sequence[NDArray[np.uint8]], *, seconds_per_grid: float = 0.0) -> VisionFeatures:
+        frames = np.stack(images)
         patches, grid = _patches(frames, self.config)
         values = patches.astype(np.float32)
         values *= self._scale
         values += self._shift
         return VisionFeatures(
             pixel_values=values.reshape(len(values), -1),
+            frames=frames,
             grid_thw=grid,
             tokens=len(values) // self.config.merge_size**2,
             seconds_per_grid=seconds_per_grid,
@@ -187,14 +191,12 @@ def _resized(image: Image.Image, height: int, width: int) -> NDArray[np.uint8]:
     return np.asarray(image)
 
 
-def _patches(
-    frames: Sequence[NDArray[np.uint8]], config: QwenVisionConfig
-) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
+def _patches(frames: NDArray[np.uint8], config: QwenVisionConfig) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
     """`[patches, 3, temporal_patch_size, patch_size, patch_size]` and the grid; merged neighbours follow each other."""
     time, size, merge = config.temporal_patch_size, config.patch_size, config.merge_size
-    height, width, _ = frames[0].shape
-    grid = (len(frames) // time, height // size, width // size)
-    pixels = np.stack(frames).reshape(
+    count, height, width, _ = frames.shape
+    grid = (count // time, height // size, width // size)
+    pixels = frames.reshape(
         grid[0], time, grid[1] // merge, merge, size, grid[2] // merge, merge, size, 3
     )  # t T h m p w m p c
     ordered = pixels.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)

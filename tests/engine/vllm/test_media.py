@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mindserve.engine.base import DecodedMedia, MediaInput, MediaKind
-from mindserve.engine.vllm.media import collapsed, media_data, media_digests
+from mindserve.engine.vllm.media import collapsed, media_data, media_digests, media_options
 from mindserve.errors import InvalidRequest
 
 
@@ -35,7 +35,12 @@ def test_data_come_by_kind_and_in_order() -> None:
     assert (first.shape, second.shape) == ((3, 4, 6), (3, 2, 6))
     assert first[:, 0, 0].tolist() == [255, 0, 0]
     assert data["audio"] == [(sound, 16000.0)]
-    assert len(data["video"]) == 1
+    ((frames, facts),) = data["video"]
+    assert frames is film
+    assert (facts["fps"], facts["total_num_frames"], facts["frames_indices"]) == (2.0, 2, [0, 1])
+    assert facts["do_sample_frames"] is False
+    assert media_options(media) == {"do_resize": False}
+    assert media_options(media[1:2]) == {}
     assert media_digests(media) == {"image": ["00", "03"], "audio": ["01"], "video": ["02"]}
 
 

@@ -24,7 +24,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 
 from mindserve.engine.vllm.border import Adapter, Output, Question
 from mindserve.engine.vllm.figures import Figures
-from mindserve.engine.vllm.media import collapsed, media_data, media_digests
+from mindserve.engine.vllm.media import collapsed, media_data, media_digests, media_options
 from mindserve.engine.vllm.model import ModelFacts
 from mindserve.engine.vllm.options import check_names, engine_args
 from mindserve.errors import EngineFailure, InvalidRequest, MindserveError, ModelLoadError
@@ -192,6 +192,7 @@ def _media_prompt(question: Question) -> TokensPrompt:
         prompt_token_ids=collapsed(question.token_ids, question.media),
         multi_modal_data=dict(media_data(question.media)),
         multi_modal_uuids=dict(media_digests(question.media)),
+        mm_processor_kwargs=dict(media_options(question.media)),
     )
 
 

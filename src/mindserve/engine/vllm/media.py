@@ -28,6 +28,11 @@ def media_data(media: Sequence[MediaInput]) -> Mapping[str, list[object]]:
     return data
 
 
+def media_options(media: Sequence[MediaInput]) -> Mapping[str, object]:
+    """`mm_processor_kwargs` of a prompt: pixels have their final size, which the number of placeholders follows."""
+    return {} if all(item.kind is MediaKind.AUDIO for item in media) else {"do_resize": False}
+
+
 def media_digests(media: Sequence[MediaInput]) -> Mapping[str, list[str]]:
     """`multi_modal_uuids` of a prompt: spares vLLM hashing the content again."""
     digests: dict[str, list[str]] = {}
@@ -37,6 +42,20 @@ def media_digests(media: Sequence[MediaInput]) -> Mapping[str, list[str]]:
 
 
 def _item(kind: MediaKind, decoded: DecodedMedia) -> object:
-    if kind is MediaKind.IMAGE:
-        return np.ascontiguousarray(decoded.data.transpose(2, 0, 1))  # vLLM wants the colours first
-    return (decoded.data, decoded.rate) if kind is MediaKind.AUDIO else decoded.data
+    if kind is MediaKind.AUDIO:
+        return decoded.data, decoded.rate
+    if kind is MediaKind.VIDEO:
+        return decoded.data, _video_facts(len(decoded.data), decoded.rate)
+    return np.ascontiguousarray(decoded.data.transpose(2, 0, 1))  # vLLM wants the colours first
+
+
+def _video_facts(frames: int, rate: float) -> Mapping[str, object]:
+    """All frames count: they were sampled before."""
+    return {
+        "fps": rate,
+        "duration": frames / rate if rate else 0.0,
+        "total_num_frames": frames,
+        "frames_indices": list(range(frames)),
+        "video_backend": "opencv",
+        "do_sample_frames": False,
+    }

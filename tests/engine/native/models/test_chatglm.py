@@ -10,9 +10,9 @@ import pytest
 from paged_driver import driver, quiet
 from safetensors.numpy import save_file
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import ModelConfig, read_config
 from mindserve.engine.native.models.families.registry import describe, family_of, usual_keys
-from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.loader import load_model
 from mindserve.errors import ModelLoadError
 from mindserve.settings.values import Precision

@@ -13,8 +13,8 @@ import pytest
 from paged_driver import GOLDENS, PagedDriver, driver, golden, quiet
 from safetensors.numpy import load_file, save_file
 
-from mindserve.engine.native.models.config import ModelConfig, RopeKind, read_config
 from mindserve.engine.fields import Fields
+from mindserve.engine.native.models.config import ModelConfig, RopeKind, read_config
 from mindserve.engine.native.models.gguf_metadata import ARCHITECTURES, hf_config
 from mindserve.engine.native.models.loader import load_model, open_checkpoint
 from mindserve.errors import ModelLoadError

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from paged_driver import driver, golden
 from safetensors.numpy import load_file, save_file
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import RopeKind, read_config
 from mindserve.engine.native.models.families.registry import describe, family_of
-from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.loader import open_checkpoint
 from mindserve.engine.native.models.spec import DecoderSpec
 from mindserve.errors import ModelLoadError

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from paged_driver import PagedDriver, driver, golden
 from safetensors.numpy import load_file, save_file
 
+from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.config import read_config
 from mindserve.engine.native.models.families.registry import describe, family_of, usual_keys
-from mindserve.engine.fields import Fields
 from mindserve.engine.native.models.gguf_metadata import ARCHITECTURES, hf_config
 from mindserve.engine.native.models.spec import DecoderSpec
 from mindserve.errors import ModelLoadError

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mindserve.engine.native.models.config import ModelConfig, RopeKind, RopeScaling, for_context, read_config
 from mindserve.engine.fields import Fields
+from mindserve.engine.native.models.config import ModelConfig, RopeKind, RopeScaling, for_context, read_config
 from mindserve.engine.native.models.rope import frequencies, head_order, magnitude
 from mindserve.errors import ModelLoadError
 
