@@ -27,8 +27,9 @@ async def pair(tiny: Path) -> AsyncIterator[Engine]:
 
 
 async def test_two_ranks_answer_as_one(pair: Engine, reference: Reference, prompts: list[list[int]]) -> None:
-    answers = await asyncio.gather(*[events_of(pair.submit(request(prompt))) for prompt in prompts])
-    for prompt, events in zip(prompts, answers, strict=True):
+    asked = prompts[:24]
+    answers = await asyncio.gather(*[events_of(pair.submit(request(prompt))) for prompt in asked])
+    for prompt, events in zip(asked, answers, strict=True):
         assert tokens_of(events) == reference.greedy(prompt, 24)[0]
 
 
