@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,15 @@ class ServedReplica(Replica):
         name = serve.get_replica_context().replica_id.unique_id
         super().__init__(make(settings), name=name, node=context.get_node_id())
         await self.start()
+
+    async def answering(self, route: Route, server: str, number: int, request: bytes) -> AsyncGenerator[bool]:
+        """`answer` as a stream, with one item at its end.
+
+        A stream tells Serve at once that the replica has the call. Of a plain call over gRPC Serve learns that with the
+        result only, and would have a request whose replica was lost answered by another one, behind our back.
+        """
+        await self.answer(route, server, number, request)
+        yield True
 
     async def __del__(self) -> None:
         """Serve awaits it when it stops a replica."""
@@ -106,9 +115,8 @@ class RayFleet:
     async def greet(self, server: str) -> list[Greeting]:
         """What all replicas that answer in time say. Raises ModelLoadError where Serve has given up making any."""
         try:
-            found = await self._handle.broadcast("hello", server).results_async(
-                timeout_s=GREETING_TIMEOUT_S, return_exceptions=True
-            )
+            greetings = self._method("hello").broadcast("hello", server)
+            found = await greetings.results_async(timeout_s=GREETING_TIMEOUT_S, return_exceptions=True)
         except TimeoutError:
             return []
         except DeploymentUnavailableError:
@@ -139,8 +147,11 @@ class RayFleet:
 
     async def answer(self, route: Route, server: str, number: int, request: bytes) -> None:
         """Lasts as long as the request."""
-        method = self._method("answer", is_large=len(request) > LARGEST_DIRECT_BYTES)
-        await self._call(method, route, server, number, request)
+        method = self._method("answering", is_stream=True, is_large=len(request) > LARGEST_DIRECT_BYTES)
+        response = method.remote(route, server, number, request)
+        with _errors_of(response):
+            async for _ in response:
+                pass
 
     async def cancel(self, replica: str, server: str, number: int, index: int) -> None:
         """End one sequence."""
@@ -185,16 +196,22 @@ class RayFleet:
             raise lost() from error
 
     async def _call(self, method: Any, *arguments: object) -> Any:
-        """Raises EngineFailure where the replica is lost, which Ray and gRPC have many words for."""
         response = method.remote(*arguments)
-        try:
+        with _errors_of(response):
             return await response
-        except asyncio.CancelledError:
-            response.cancel()
-            raise
-        except Exception as error:
-            log.warning("a call to a replica failed: %s", type(error).__name__)
-            raise lost() from error
+
+
+@contextlib.contextmanager
+def _errors_of(response: Any) -> Generator[None]:
+    """Around the wait for a response. Raises EngineFailure for all the ways in which a replica can be lost."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
+    except Exception as error:
+        log.info("a call to a replica failed: %s", type(error).__name__)
+        raise lost() from error
 
 
 def _connect() -> bool:
@@ -208,9 +225,16 @@ def _connect() -> bool:
     except ConnectionError as error:
         if os.environ.get("RAY_ADDRESS"):
             raise ConfigError(f"No Ray cluster answers at {os.environ['RAY_ADDRESS']}", param="RAY_ADDRESS") from error
-        ray.init(address="local", include_dashboard=False, **options)
+        _start_local(options)
         return True
     return False
+
+
+def _start_local(options: dict[str, Any]) -> None:
+    try:
+        ray.init(address="local", include_dashboard=False, **options)
+    except Exception as error:  # Ray raises no class of its own here
+        raise ModelLoadError(f"Ray could not be started on this machine: {error}") from error
 
 
 def _application_name(settings: Settings) -> str:

@@ -87,6 +87,10 @@ class Requests:
                 asyncio.get_running_loop().call_later(LAST_EVENTS_TIMEOUT_S, self._fail, number, lost())
 
     def _accepted(self, number: int, running: Running, replica: str) -> None:
+        if running.replica is not None:
+            # The call was lost on its way back, and tried again: what the first replica sent is no beginning of this.
+            self._fail(number, lost())
+            return
         running.replica = replica
         for index in running.cancelled:
             self._spawn(self._cancel(replica, number, index))
@@ -96,12 +100,16 @@ class Requests:
         running = self._running[number]
         if running.stream.is_complete:
             del self._running[number]
-            if running.call is not None:
-                running.call.cancel()
+            self._give_up(running)
         elif running.replica is None:
             running.cancelled.append(index)
         else:
             self._spawn(self._cancel(running.replica, number, index))
+
+    def _give_up(self, running: Running) -> None:
+        """End the call, unless that is what says so."""
+        if running.call is not None and running.call is not asyncio.current_task():
+            running.call.cancel()
 
     async def _cancel(self, replica: str, number: int, index: int) -> None:
         try:
@@ -113,6 +121,7 @@ class Requests:
         running = self._running.pop(number, None)
         if running is not None:
             running.stream.fail(error)
+            self._give_up(running)
 
     def _forget_complete(self, number: int) -> None:
         if self._running[number].stream.is_complete:

@@ -62,7 +62,6 @@ class AffinityRouter(RequestRouter):
         """The replica has the call."""
         route: Route = pending_request.args[0]
         if route.to is None:
-            self._chosen[pending_request.metadata.internal_request_id] = replica_id.unique_id
             self._affinity.record(route.keys, replica_id.unique_id)
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
