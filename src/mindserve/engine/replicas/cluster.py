@@ -90,6 +90,7 @@ class RayFleet:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         each = share(self._settings, nodes)
         serve.start(proxy_location="Disabled", logging_config=LOGGING)
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
         serve.delete(self._name)
         application = self._deployment(each).bind(self._make, with_share(self._settings, each))
         target = serve.RunTarget(application, name=self._name, route_prefix=None)
@@ -219,7 +220,7 @@ def _connect() -> bool:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if ray.is_initialized():
         return False
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         ray.init(address="auto", **options)
     except ConnectionError as error:
