@@ -46,6 +46,7 @@ class VllmCore:
 
     def __init__(self, settings: Settings, facts: ModelFacts, figures: Figures) -> None:
         """Raises ConfigError and ModelLoadError."""
+        self._is_closed = False
         check_names(settings.engine, {field.name for field in dataclasses.fields(AsyncEngineArgs)})
         wanted = _platform_args() | engine_args(settings, facts)
 
@@ -98,7 +99,7 @@ class VllmCore:
     @property
     def is_dead(self) -> bool:
         """See Core."""
-        return self._llm.errored
+        return self._is_closed or self._llm.errored
 
     async def connect(self) -> None:
         """See Core."""
@@ -152,7 +153,9 @@ class VllmCore:
         """The task that reads outputs ends first: it would call this a crash."""
         if (reader := self._llm.output_handler) is not None:
             reader.cancel()
+        self._is_closed = True
         await asyncio.to_thread(self._llm.shutdown, _SHUTDOWN_TIMEOUT_S)
+        del self._llm  # its finalizer fails once the interpreter is on its way out
 
 
 class _Recorder(StatLoggerBase):
