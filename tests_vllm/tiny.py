@@ -78,6 +78,7 @@ class Reference:
     """transformers on the same files."""
 
     def __init__(self, model: Path) -> None:
+        torch.set_num_threads(1)  # vLLM's processes want the others; threads that wait for each other take minutes
         self._model = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager").eval()
 
     def logits_after(self, tokens: list[int]) -> torch.Tensor:
