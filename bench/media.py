@@ -25,7 +25,7 @@ from bench.results import save, versions
 from mindserve.engine.base import GenerateRequest, MediaInput, MediaKind, SamplingParams
 from mindserve.engine.native.engine import NativeEngine
 from mindserve.engine.native.load import load_runner
-from mindserve.settings.values import EngineSettings, ModelSettings, Settings
+from mindserve.settings.values import EngineSettings, ModelSettings, SchedulerSettings, Settings
 
 HIDDEN, INNER, KV, VOCABULARY = 1536, 8960, 256, 151936
 TOWER, TOWER_INNER, MERGED = 1280, 5120, 5120
@@ -124,7 +124,9 @@ class Stream:
         prompt = list(range(1000 * number, 1000 * number + PROMPT_TOKENS))
         sampling = SamplingParams(temperature=0, max_tokens=STREAM_TOKENS, ignore_eos=True)
         request = GenerateRequest(request_id=f"text-{number}", prompt_token_ids=prompt, sampling=sampling)
-        async for _ in engine.submit(request):
+        async for events in engine.submit(request):
+            if events[-1].error is not None:
+                raise events[-1].error
             self.times.append(perf_counter())
 
     def gaps(self, begin: float, end: float) -> list[float]:
@@ -168,6 +170,8 @@ async def trial(engine: NativeEngine, streams: list[Stream], side: int) -> dict[
     """Median latencies before and while one image is processed."""
     await asyncio.sleep(SETTLE_S + BEFORE_S)
     begin, end = await image_s(engine, side)
+    if any(not stream.times or stream.times[-1] < end - BEFORE_S for stream in streams):
+        raise SystemExit("a stream ended before the image was read")
     before = [gap for stream in streams for gap in stream.gaps(begin - BEFORE_S, begin)]
     during = [gap for stream in streams for gap in stream.gaps(begin, end)]
     return {
@@ -182,6 +186,7 @@ async def trial(engine: NativeEngine, streams: list[Stream], side: int) -> dict[
 async def run(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     settings = Settings(
         model=ModelSettings(name="random", path=folder, max_seq_len=9000, max_input_len=8000),
+        scheduler=SchedulerSettings(max_iter_times=STREAM_TOKENS),
         engine=EngineSettings(prepared_dir=folder / "prepared", cache_bytes=1 << 30),
     )
     engine = NativeEngine(settings, load=load_runner)
