@@ -58,6 +58,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--llama-cpp-model", type=Path, default=LLAMA_CPP_MODEL)
+    parser.add_argument("--genai-precision", help="f32: as mindserve computes; default: the runtime's choice")
     parser.add_argument("--options", type=str.split, default=[], help="further options of `mindserve serve`")
     arguments = parser.parse_args()
     if unknown := set(arguments.contenders) - set(CONTENDERS):
@@ -84,7 +85,7 @@ def start_all(contenders: list[Contender], arguments: argparse.Namespace, words:
             if name in wanted:
                 contenders.append(WorkerContender(name, worker, in_waves=name == "offline-waves"))
     if "genai" in wanted:
-        worker = start_genai(arguments.model, log=logs / "genai.log")
+        worker = start_genai(arguments.model, log=logs / "genai.log", precision=arguments.genai_precision)
         contenders.append(WorkerContender("genai", worker, in_waves=True))
 
 

@@ -139,9 +139,10 @@ def start_offline(model: Path, *, log: Path, is_replica: bool = False) -> Worker
     return WorkerProcess(python_module("bench.offline", str(model), *["--replica"] * is_replica), log=log)
 
 
-def start_genai(model: Path, *, log: Path) -> WorkerProcess:
-    """OpenVINO GenAI's pipeline, in the rivals' environment."""
-    return WorkerProcess([str(RIVALS_PYTHON), "-m", "bench.rivals.genai", str(model)], log=log)
+def start_genai(model: Path, *, log: Path, precision: str | None = None) -> WorkerProcess:
+    """OpenVINO GenAI's pipeline, in the rivals' environment; `precision`: what it computes in, if not the default."""
+    arguments = [str(model)] if precision is None else [str(model), precision]
+    return WorkerProcess([str(RIVALS_PYTHON), "-m", "bench.rivals.genai", *arguments], log=log)
 
 
 def idle_load(child: Child, *, seconds: float = 1.0) -> float:

@@ -1,8 +1,11 @@
 """OpenVINO GenAI's C++ continuous-batching pipeline as a contender without HTTP. Runs in the rivals' environment.
 
-usage: .venv-rivals/bin/python -m bench.rivals.genai MODEL.gguf
+usage: .venv-rivals/bin/python -m bench.rivals.genai MODEL.gguf [PRECISION]
+
+PRECISION is what it computes in (`f32`); without it, what the runtime prefers on the processor.
 """
 
+import sys
 import time
 
 import numpy as np
@@ -20,7 +23,8 @@ class Pipeline:
     def __init__(self) -> None:
         scheduler = genai.SchedulerConfig()
         scheduler.cache_size = CACHE_GB
-        self._pipeline = genai.ContinuousBatchingPipeline(str(gguf_argument()), scheduler, "CPU")
+        properties = {"INFERENCE_PRECISION_HINT": sys.argv[2]} if len(sys.argv) > 2 else {}
+        self._pipeline = genai.ContinuousBatchingPipeline(str(gguf_argument()), scheduler, "CPU", properties)
 
     def measure(self, task: LoadTask) -> dict[str, float]:
         """Always in waves: that is how the pipeline's `generate` works."""
