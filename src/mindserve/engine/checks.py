@@ -3,8 +3,22 @@
 import numpy as np
 
 from mindserve.engine.base import GenerateRequest, ModelInfo
-from mindserve.errors import InvalidRequest, PromptTooLong
+from mindserve.errors import InvalidRequest, NotReady, PromptTooLong
 from mindserve.settings.values import ModelSettings
+
+_MAX_ECHO = 200
+
+
+def loaded(info: ModelInfo | None) -> ModelInfo:
+    """`info`, once there is one. Raises NotReady."""
+    if info is None:
+        raise NotReady("The model is not loaded.")
+    return info
+
+
+def no_adapter(name: str, *, param: str) -> InvalidRequest:
+    """The error for an adapter that is not there."""
+    return InvalidRequest(f"There is no adapter {name[:_MAX_ECHO]}.", param=param)
 
 
 def refuse_unknown(request: GenerateRequest, info: ModelInfo) -> None:

@@ -24,7 +24,8 @@ SETTINGS = Settings(
 
 
 def _scripted() -> Engine:
-    return ScriptedEngine(Script(max_context_len=512), codec=ByteTokenizer(), eos_token_id=258)
+    """Its steps take longer than none: otherwise a whole answer fits into the first parcel, and cancels come late."""
+    return ScriptedEngine(Script(max_context_len=512, step_interval_s=0.001), codec=ByteTokenizer(), eos_token_id=258)
 
 
 @asynccontextmanager

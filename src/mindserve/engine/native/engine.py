@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 from mindserve.engine.base import EngineStats, GenerateRequest, ModelInfo
-from mindserve.engine.checks import refuse_too_long, refuse_unknown
+from mindserve.engine.checks import loaded, refuse_too_long, refuse_unknown
 from mindserve.engine.native.adapters.registry import AdapterRegistry
 from mindserve.engine.native.encoder import Job, MediaEncoder, Outcome
 from mindserve.engine.native.outbox import Events
@@ -40,9 +40,7 @@ class NativeEngine:
     @property
     def info(self) -> ModelInfo:
         """Facts about the model. Raises NotReady before `start`."""
-        if self._info is None:
-            raise NotReady("The model is not loaded.")
-        return self._info
+        return loaded(self._info)
 
     @property
     def is_healthy(self) -> bool:

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mindserve.engine.base import Engine, EngineStats, GenerateRequest, ModelInfo
-from mindserve.engine.checks import refuse_too_long, refuse_unknown
+from mindserve.engine.checks import loaded, no_adapter, refuse_too_long, refuse_unknown
 from mindserve.engine.replicas.affinity import prefix_keys
 from mindserve.engine.replicas.fleet import Fleet
 from mindserve.engine.replicas.members import Members
 from mindserve.engine.replicas.requests import Requests
 from mindserve.engine.replicas.stream import ReplicaStream
 from mindserve.engine.replicas.wire import Route
-from mindserve.errors import ConfigError, InvalidRequest, MindserveError, NotReady
+from mindserve.errors import ConfigError, MindserveError, NotReady
 from mindserve.settings.values import Settings
 
 log = logging.getLogger(__name__)
@@ -47,9 +47,7 @@ class ReplicaEngine:
     @property
     def info(self) -> ModelInfo:
         """Facts about the model, from the first replica. Raises NotReady before `start`."""
-        if self._info is None:
-            raise NotReady("The model is not loaded.")
-        return self._info
+        return loaded(self._info)
 
     @property
     def is_healthy(self) -> bool:
@@ -82,7 +80,7 @@ class ReplicaEngine:
     def _refuse(self, request: GenerateRequest, members: Members) -> None:
         """What the replicas would refuse for reasons that are known here."""
         if request.adapter is not None and request.adapter not in members.adapters:
-            raise InvalidRequest(f"There is no adapter {request.adapter[:200]}.", param="model")
+            raise no_adapter(request.adapter, param="model")
         refuse_unknown(request, self.info)
         model = self._settings.model
         context_len = min(self.info.max_context_len, model.max_seq_len)

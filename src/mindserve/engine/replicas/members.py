@@ -6,12 +6,13 @@ from dataclasses import fields
 from pathlib import Path
 
 from mindserve.engine.base import EngineStats
+from mindserve.engine.checks import no_adapter
 from mindserve.engine.counters import Counters
 from mindserve.engine.replicas.fleet import Fleet
 from mindserve.engine.replicas.link import Link
 from mindserve.engine.replicas.requests import Requests
 from mindserve.engine.replicas.wire import Greeting
-from mindserve.errors import InvalidRequest, MindserveError
+from mindserve.errors import MindserveError
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Members:
         """Refuse it from now on. Raises InvalidRequest."""
         async with self._changes:
             if self._adapters.pop(name, None) is None:
-                raise InvalidRequest(f"There is no adapter {name[:200]}.", param="lora_name")
+                raise no_adapter(name, param="lora_name")
             await self._unload(name, list(self._links))
 
     async def _unload(self, name: str, replicas: list[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from mindserve.engine.base import EngineStats, GenerateRequest, ModelInfo, TokenMask
+from mindserve.engine.checks import no_adapter
 from mindserve.engine.scripted.script import Answer, Script
 from mindserve.engine.scripted.sequence import ScriptedSequence
 from mindserve.engine.scripted.stream import ScriptedStream
@@ -116,7 +117,7 @@ class ScriptedEngine:
         if not length or not all(0 <= token < self.info.vocab_size for token in request.prompt_token_ids):
             raise InvalidRequest("The prompt holds no tokens, or unknown ones.", param="messages")
         if request.adapter is not None and request.adapter not in self._adapters:
-            raise InvalidRequest(f"There is no adapter {request.adapter}.", param="model")
+            raise no_adapter(request.adapter, param="model")
 
     def _answer_to(self, request: GenerateRequest) -> Answer:
         if len(self._turns) < len(self._script.answers):

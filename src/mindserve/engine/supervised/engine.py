@@ -9,9 +9,10 @@ from pathlib import Path
 from weakref import WeakSet
 
 from mindserve.engine.base import Engine, EngineStats, GenerateRequest, ModelInfo
+from mindserve.engine.checks import no_adapter
 from mindserve.engine.counters import Counters
 from mindserve.engine.supervised.stream import SupervisedStream
-from mindserve.errors import EngineFailure, InvalidRequest, MindserveError, NotReady
+from mindserve.errors import EngineFailure, MindserveError, NotReady
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class SupervisedEngine:
         if self._engine is not None:
             await self._engine.unload_adapter(name)
         elif not was_loaded:
-            raise InvalidRequest(f"There is no adapter {name}.", param="lora_name")
+            raise no_adapter(name, param="lora_name")
 
     async def close(self) -> None:
         """Stop watching, close the engine. Idempotent."""

@@ -5,6 +5,7 @@ import logging
 from itertools import count
 from pathlib import Path
 
+from mindserve.engine.checks import no_adapter
 from mindserve.engine.vllm.border import Adapter, Core
 from mindserve.engine.vllm.model import adapter_rank
 from mindserve.errors import InvalidRequest, MindserveError, ModelLoadError
@@ -36,7 +37,7 @@ class Adapters:
         if name is None:
             return None
         if name not in self._by_name:
-            raise InvalidRequest(f"There is no adapter {name[:200]}.", param="model")
+            raise no_adapter(name, param="model")
         return self._by_name[name]
 
     def started(self, adapter: Adapter | None) -> None:
@@ -75,7 +76,7 @@ class Adapters:
     def unload(self, name: str) -> None:
         """New requests are refused from now on. Raises InvalidRequest."""
         if name not in self._by_name:
-            raise InvalidRequest(f"There is no adapter {name[:200]}.", param="lora_name")
+            raise no_adapter(name, param="lora_name")
         adapter = self._by_name.pop(name)
         if adapter.key not in self._running:
             self._remove(adapter)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
 from mindserve.engine.base import EngineStats, GenerateRequest, ModelInfo
-from mindserve.engine.checks import refuse_too_long, refuse_unknown
+from mindserve.engine.checks import loaded, refuse_too_long, refuse_unknown
 from mindserve.engine.vllm.adapters import Adapters
 from mindserve.engine.vllm.beams import BeamRun
 from mindserve.engine.vllm.border import Adapter, Core, Output, Question
@@ -59,9 +59,7 @@ class VllmEngine:
     @property
     def info(self) -> ModelInfo:
         """Facts about the model. Raises NotReady before `start`."""
-        if self._info is None:
-            raise NotReady("The model is not loaded.")
-        return self._info
+        return loaded(self._info)
 
     @property
     def is_healthy(self) -> bool:

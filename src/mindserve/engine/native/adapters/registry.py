@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from mindserve.engine.base import GenerateRequest
+from mindserve.engine.checks import no_adapter
 from mindserve.engine.native.step import Adapters
 from mindserve.errors import InvalidRequest
 
@@ -36,7 +37,7 @@ class AdapterRegistry:
         if request.adapter is None:
             return request
         if request.adapter not in self._keys:
-            raise InvalidRequest(f"There is no adapter {request.adapter[:200]}.", param="model")
+            raise no_adapter(request.adapter, param="model")
         return replace(request, adapter=self._keys[request.adapter])
 
     def started(self, number: int, request: GenerateRequest) -> None:
@@ -64,7 +65,7 @@ class AdapterRegistry:
     async def unload(self, name: str) -> None:
         """New requests are refused from now on; it is freed when nothing runs with it. Raises InvalidRequest."""
         if name not in self._keys:
-            raise InvalidRequest(f"There is no adapter {name[:200]}.", param="lora_name")
+            raise no_adapter(name, param="lora_name")
         self._free_unless_running(self._keys.pop(name))
 
     async def close(self) -> None:
