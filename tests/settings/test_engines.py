@@ -98,7 +98,9 @@ def test_the_warning_names_what_the_chosen_engine_ignores() -> None:
 def test_an_unknown_engine_is_the_native_one_with_a_warning() -> None:
     settings = read(name="tgi_engine")
     assert settings.engine.kind is EngineKind.NATIVE
-    assert "BackendConfig.backendName" in settings.warnings[0]
+    (warning,) = [warning for warning in settings.warnings if "backendName" in warning]
+    assert "'tgi_engine'" in warning
+    assert "the native one answers" in warning
 
 
 def test_the_command_lines_engine_decides_what_has_an_effect() -> None:

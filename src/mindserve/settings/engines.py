@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from mindserve.settings.keys import Section
+from mindserve.settings.keys import Section, shown
+from mindserve.settings.table import MAX_DEVICES
 from mindserve.settings.values import CachePrecision, EngineKind, EngineSettings, ParallelSettings, Precision
 
 GIB = 1024**3
@@ -12,15 +13,19 @@ NATIVE_NAMES = ("", "mindserve_native", "mindieservice_llm_engine")
 
 
 def engine_kind(backend: Section, model: Section) -> EngineKind:
-    """`backendName`, unless the model is a mock. Unknown names mean the native engine, with a warning."""
+    """`backendName`, unless the model is a mock. Unknown names mean the native engine (`name_warning`)."""
     if model.text("modelInstanceType") == "StandardMock":
         return EngineKind.SCRIPTED
+    return EngineKind.VLLM if backend.text("backendName") == VLLM else EngineKind.NATIVE
+
+
+def name_warning(backend: Section, kind: EngineKind) -> str | None:
+    """What the operator should hear where the native engine stands in for one of another name."""
     name = backend.text("backendName")
-    if name == VLLM:
-        return EngineKind.VLLM
-    if name not in NATIVE_NAMES:
-        backend.ignore("backendName")
-    return EngineKind.NATIVE
+    if kind is not EngineKind.NATIVE or name == VLLM or name in NATIVE_NAMES:
+        return None
+    path = backend.path_of("backendName")
+    return f"{path} {shown(name)} is no engine of this server (mindserve_native, vllm): the native one answers."
 
 
 def read_engine(kind: EngineKind, *, backend: Section, model: Section, own: Section, home: Path) -> EngineSettings:
@@ -61,6 +66,6 @@ def _size(model: Section, name: str) -> int | None:
     value = model.value(name)
     if value is None or value == -1:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise model.refuse(name, "must be an integer of at least 1, or -1")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_DEVICES:
+        raise model.refuse(name, f"must be an integer in [1, {MAX_DEVICES}], or -1")
     return value

@@ -184,10 +184,6 @@ class Section:
             raise self.refuse(name, "must be an array of strings")
         return tuple(element for element in cast(list[str], elements) if element)
 
-    def ignore(self, name: str) -> None:
-        """The key's value turned out to do nothing."""
-        self._notes.limited.append((self.path_of(name), Effect.NEVER))
-
     def refuse(self, name: str, complaint: str) -> ConfigError:
         """The error for a key of this section, its value shown."""
         path = self.path_of(name)

@@ -12,7 +12,7 @@ from typing import cast
 from mindserve.errors import ConfigError
 from mindserve.settings import table
 from mindserve.settings.adapters import LEGACY_FILE, legacy_adapters, listed_adapters
-from mindserve.settings.engines import engine_kind, read_engine
+from mindserve.settings.engines import engine_kind, name_warning, read_engine
 from mindserve.settings.keys import Effect, Notes, Section, shown
 from mindserve.settings.models import read_models
 from mindserve.settings.planes import read_planes
@@ -274,6 +274,8 @@ def _warnings(sections: _Sections, file: Path | None, kind: EngineKind) -> list[
         if names
     ]
     warnings = [f"Some keys of the configuration do nothing. {'; '.join(parts)}."] if parts else []
+    if warning := name_warning(sections.backend, kind):
+        warnings.append(warning)
     max_batch = schedule.integer("maxBatchSize")
     if schedule.gives("maxPrefillBatchSize") and schedule.integer("maxPrefillBatchSize") > max_batch:
         warnings.append(f"{schedule.path_of('maxPrefillBatchSize')} counts as maxBatchSize ({max_batch}).")

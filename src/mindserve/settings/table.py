@@ -10,6 +10,8 @@ from mindserve.settings.keys import Effect, Key, Kind
 
 NAME = r"[a-zA-Z0-9]([a-zA-Z0-9_.-]{0,254}[a-zA-Z0-9])?"
 """Model and adapter names."""
+MAX_DEVICES = 65536
+"""Of one engine: far beyond any, so that a slip of the pen is noticed."""
 
 
 def _integer(name: str, default: int | None, minimum: float | None = None, maximum: float | None = None) -> Key:
@@ -132,7 +134,7 @@ MODEL = (
     _text("modelInstanceType", "Standard", choices=("Standard", "StandardMock", "TargetModel", "AssistantModel")),
     Key(name="modelName", kind=Kind.STRING, pattern=NAME, is_required=True),
     Key(name="modelWeightPath", kind=Kind.STRING, is_required=True),
-    _vllm("worldSize", Kind.INTEGER, 1),
+    Key(name="worldSize", kind=Kind.INTEGER, minimum=1, maximum=MAX_DEVICES, effect=Effect.VLLM),
     _idle("cpuMemSize", Kind.INTEGER, 0),
     _integer("npuMemSize", -1, -1),
     Key(name="backendType", kind=Kind.STRING, choices=("atb", "ms", "torch"), effect=Effect.NEVER),

@@ -269,5 +269,5 @@ async def test_counters_keep_what_a_lost_replica_has_counted() -> None:
 async def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     engine = ReplicaEngine(_settings(2), make=lambda settings: ScriptedEngine(Script(), codec=CODEC, eos_token_id=258))
-    with pytest.raises(Exception, match=r"pip install mindserve\[ray\]"):
+    with pytest.raises(Exception, match=r"modelInstanceNumber.*pip install 'mindserve\[ray\]'"):
         await engine.start()

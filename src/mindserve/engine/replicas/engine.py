@@ -154,6 +154,8 @@ def _ray_fleet(settings: Settings, make: Callable[[Settings], Engine]) -> Fleet:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise
         raise ConfigError(
-            "More than one engine instance needs Ray: pip install mindserve[ray]", param="modelInstanceNumber"
+            "More than one engine instance (BackendConfig.modelInstanceNumber, --instances) needs Ray: "
+            "pip install 'mindserve[ray]'",
+            param="BackendConfig.modelInstanceNumber",
         ) from error
     return RayFleet(settings, make)

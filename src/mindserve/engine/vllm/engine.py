@@ -19,7 +19,10 @@ from mindserve.engine.vllm.stream import Steps, Stream
 from mindserve.errors import EngineFailure, ModelLoadError, NotReady
 from mindserve.settings.values import Settings
 
-NOT_INSTALLED = "vLLM is not installed: pip install 'mindserve[vllm]' (another build of it for CPUs or NPUs)."
+NOT_INSTALLED = (
+    "The engine vllm (BackendConfig.backendName, --engine) is not installed: pip install 'mindserve[vllm]' "
+    "(another build of it for CPUs or NPUs)."
+)
 WRONG_VERSION = "The installed vLLM is not one that mindserve knows (0.23 and later): {error}"
 
 _PATIENCE_S = 5.0
