@@ -26,7 +26,7 @@ from mindserve.engine.vllm.border import Adapter, Output, Question
 from mindserve.engine.vllm.figures import Figures
 from mindserve.engine.vllm.media import collapsed, media_data, media_digests, media_options
 from mindserve.engine.vllm.model import ModelFacts
-from mindserve.engine.vllm.options import check_names, engine_args
+from mindserve.engine.vllm.options import OWN_KEY, check_names, engine_args
 from mindserve.errors import EngineFailure, InvalidRequest, MindserveError, ModelLoadError
 from mindserve.settings.values import Settings
 
@@ -59,8 +59,9 @@ class VllmCore:
                 args, usage_context=UsageContext.OPENAI_API_SERVER, stat_loggers=[recorder]
             )
         except Exception as error:
-            logger.error("vLLM did not start", exc_info=error)
-            raise ModelLoadError(f"vLLM did not start: {str(error)[:_MAX_ERROR_LENGTH]}") from error
+            if not isinstance(error, (ValueError, TypeError)):  # those tell of a wrong argument
+                logger.error("vLLM did not start", exc_info=error)
+            raise ModelLoadError(_start_failure(error, settings)) from error
 
     @property
     def vocab_size(self) -> int:
@@ -173,6 +174,12 @@ class _Recorder(StatLoggerBase):
 
     def log_engine_initialized(self) -> None:
         """Nothing to say."""
+
+
+def _start_failure(error: Exception, settings: Settings) -> str:
+    """On one line, with the arguments that the operator chose."""
+    given = ", ".join(f"{OWN_KEY}.{name}" for name in settings.engine.vllm)
+    return f"vLLM did not start{f' with {given}' if given else ''}: {' '.join(str(error).split())[:_MAX_ERROR_LENGTH]}"
 
 
 def _platform_args() -> dict[str, object]:
